@@ -1,0 +1,204 @@
+"""Look ahead along the noisy gradient, take the clean gradient there, and see how the predictions move along it.
+
+With θ̂ = θ − look_ahead·∇L(θ; φ) and g = ∇(clean loss) at θ̂, the derivative of the clean loss with respect to anything
+that enters L through the logits z_j of training sample j needs only the tangent D_g z_j = d/dε z_j(θ + εg). Every
+meta-learning method here consumes that tangent; none needs second-order autograd.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..batch import Inputs, call
+from ..names import expect_name
+from . import tangents
+from .rules import Unsupported
+from .spare import Spare
+from .tangents import Direction, Pass, RandomState, Way
+
+log = logging.getLogger("mslg")
+
+Mode = Literal["exact", "difference", "double-backward", "head"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+Loss = Callable[[Tensor], Tensor]
+
+
+class Rung(NamedTuple):
+    way: Way
+    description: str
+    exact: bool = True
+
+
+_GRAPH = Rung(tangents.from_graph, "the recorded graph")
+_DUAL = Rung(tangents.dual_numbers, "forward-mode differentiation of a second pass")
+_DUAL_MATH = Rung(tangents.dual_numbers_with_math_attention, "forward-mode differentiation with math attention")
+_TWICE = Rung(tangents.double_backward, "double backward")
+_TWICE_MATH = Rung(tangents.double_backward_with_math_attention, "double backward with math attention")
+_ONE_SIDED = Rung(tangents.one_sided_difference, "a one-sided finite difference", exact=False)
+_CENTRAL = Rung(tangents.central_difference, "a central finite difference", exact=False)
+
+_EXACT = [_GRAPH, _DUAL, _DUAL_MATH, _TWICE, _TWICE_MATH, _CENTRAL]
+LADDERS: dict[Mode, list[Rung]] = {
+    "exact": _EXACT,
+    "head": _EXACT,
+    "double-backward": [_TWICE, _TWICE_MATH, _CENTRAL],
+    "difference": [_ONE_SIDED],
+}
+
+
+@dataclass
+class Meta:
+    """What one look at the clean batch tells about the noisy batch."""
+
+    logits: Tensor  # (batch, classes) of the noisy batch, with their graph: the training loss goes on from here
+    tangent: Tensor  # (batch, classes): D_g of those logits
+    clean_loss: Tensor  # 0-d, at the looked-ahead weights
+
+
+class Bilevel:
+    """The engine for one network.
+
+    `mode`: "exact" (default), "difference" (one more forward pass; `central` makes it two and more precise),
+    "double-backward" (the reference) or "head" (only the last layer looks ahead and moves: cheapest).
+    `recompute` frees the noisy graph before the clean pass and records it again afterwards: less memory, one more
+    forward pass. Where an operator does not support the mode, the next way is taken, told once and remembered.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        mode: Mode = "exact",
+        central: bool = False,
+        recompute: bool = False,
+        head: nn.Module | None = None,
+    ) -> None:
+        expect_name("mode", mode, MODES)
+        self.network = network
+        self.mode = mode
+        self.recompute = recompute
+        self._ladder = [_CENTRAL] if mode == "difference" and central else list(LADDERS[mode])
+        trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
+        if not trainable:
+            raise ValueError("the network has no trainable parameter; unfreeze at least its last layer")
+        if mode == "head":
+            inside = {id(p) for p in (head or last_linear(network)).parameters()}
+            trainable = {name: p for name, p in trainable.items() if id(p) in inside}
+            if not trainable:
+                raise ValueError("the head has no trainable parameter; unfreeze it, or name another layer with head=")
+        self.names = list(trainable)
+        self.parameters: list[Tensor] = list(trainable.values())
+        self._refusals: list[str] = []  # of ways given up, until they are told
+
+    def __call__(
+        self, inputs: Inputs, inner_loss: Loss, clean_inputs: Inputs, clean_loss: Loss, *, look_ahead: float
+    ) -> Meta:
+        """The noisy batch's logits, their tangent along the clean gradient, and the clean loss."""
+        if look_ahead == 0:
+            # The clean gradient is at θ itself: taken first, its activations are gone before the noisy pass starts.
+            direction, loss = self.clean_gradient(self.parameters, clean_inputs, clean_loss)
+            done = self.forward(inputs)
+        else:
+            spare = Spare()
+            with nullcontext() if self.recompute else spare.watching():
+                done = self.forward(inputs, keep_statistics=self.recompute)
+            ahead = self.look_ahead(done, inner_loss, look_ahead)
+            if self.recompute:
+                done.logits = done.logits.detach()
+            else:
+                spare.release(done.logits)
+            direction, loss = self.clean_gradient(ahead, clean_inputs, clean_loss)
+            del ahead
+            if self.recompute:
+                with done.random.replayed():
+                    done.logits = call(self.network, inputs)
+        return Meta(done.logits, self.tangent(done, direction), loss)
+
+    def forward(self, inputs: Inputs, *, keep_statistics: bool = False) -> Pass:
+        """The noisy forward pass, recorded. `keep_statistics` leaves batch-norm buffers as they were."""
+        random = RandomState(self.parameters[0].device)
+        if keep_statistics:
+            logits = tangents.call_with(self.network, dict(self.network.named_parameters()), inputs)
+        else:
+            logits = call(self.network, inputs)
+        return Pass(self.network, self.names, self.parameters, inputs, random, logits)
+
+    def look_ahead(self, done: Pass, inner_loss: Loss, distance: float) -> list[Tensor]:
+        """θ̂: one plain gradient step of the inner loss."""
+        loss = inner_loss(done.logits)
+        gradient = torch.autograd.grad(loss, self.parameters, retain_graph=not self.recompute, allow_unused=True)
+        still = [p.detach() for p in self.parameters]
+        moved = [torch.zeros_like(p) if g is None else g for p, g in zip(still, gradient)]
+        return list(torch._foreach_add(still, moved, alpha=-distance))
+
+    def clean_gradient(
+        self, weights: list[Tensor], clean_inputs: Inputs, clean_loss: Loss
+    ) -> tuple[list[Tensor | None], Tensor]:
+        """g: the gradient of the clean loss at these weights, and the loss. Batch-norm buffers are left alone."""
+        leaves = [weight.detach().requires_grad_() for weight in weights]
+        every = {name: p.detach() for name, p in self.network.named_parameters()}
+        every.update(zip(self.names, leaves))
+        with torch.enable_grad():
+            loss = clean_loss(tangents.call_with(self.network, every, clean_inputs))
+            gradient = torch.autograd.grad(loss, leaves, allow_unused=True)
+        return list(gradient), loss.detach()
+
+    def tangent(self, done: Pass, direction: Direction) -> Tensor:
+        """D_direction of the pass's logits, by the first way on the ladder that the network's operators support."""
+        if all(move is None for move in direction):
+            return torch.zeros_like(done.logits)
+        while True:
+            rung = self._ladder[0]
+            try:
+                tangent = rung.way(done, direction).detach()
+            except (Unsupported, NotImplementedError, RuntimeError) as error:
+                if len(self._ladder) == 1 or isinstance(error, torch.OutOfMemoryError):
+                    raise
+                self._descend(error)
+            else:
+                if self._refusals:
+                    self._tell()
+                return tangent
+
+    def _descend(self, error: Exception) -> None:
+        """Give up the present way for good."""
+        failed = self._ladder.pop(0)
+        reason = " ".join(str(error).split())[:160]
+        missing = f"has no rule for {reason}" if isinstance(error, Unsupported) else f"fails ({reason})"
+        self._refusals.append(f"{failed.description} {missing}")
+        log.debug("%s: %s", type(self.network).__name__, self._refusals[-1])
+
+    def _tell(self) -> None:
+        """One line, once a way has been found: what is used, and why not what was asked for."""
+        rung = self._ladder[0]
+        log.log(
+            logging.INFO if rung.exact else logging.WARNING,
+            "%s: %s tangent by %s, because %s%s",
+            type(self.network).__name__,
+            "exact" if rung.exact else "approximate",
+            rung.description,
+            self._refusals[0],
+            " and no other exact way works either" if len(self._refusals) > 1 and not rung.exact else "",
+        )
+        self._refusals.clear()
+
+    @property
+    def way(self) -> str:
+        """How tangents are computed at present, in words."""
+        rung = self._ladder[0]
+        return rung.description if rung.exact else f"{rung.description} (approximate)"
+
+
+def last_linear(network: nn.Module) -> nn.Linear:
+    """The head of a network: its last Linear layer, in the order of registration."""
+    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    if not linears:
+        raise ValueError(f"{type(network).__name__} has no Linear layer; name its last layer with head=")
+    return linears[-1]

@@ -1,0 +1,190 @@
+"""The interface between methods and the loop: a Task describes the problem, a Method learns from batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .batch import Batch, Inputs, call
+from .bilevel import last_linear
+from .schedule import Schedule, constant
+from .seeds import seeded
+from .splits import Splits
+
+Factory = Callable[[], nn.Module]
+
+
+class StepResult(NamedTuple):
+    """What a step tells: 0-d tensors by metric name, and log-probabilities of the batch for the trace."""
+
+    scalars: dict[str, Tensor]
+    log_probs: Tensor
+
+
+def default_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The paper's optimizer."""
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+
+@dataclass
+class Task:
+    """What a method is told about the problem. No input, no true label, no test set."""
+
+    given: Tensor  # (samples,) given label of every sample of the source
+    classes: int
+    network: nn.Module | Factory
+    epochs: int
+    batch_size: int = 128
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = default_optimizer
+    schedule: Schedule = constant
+    noise_rate: float | None = None
+    transition: Tensor | None = None  # (classes, classes): P(given = j | true = i)
+    pairs: tuple[Tensor, Tensor] | None = None  # (given, verified) labels of samples that carry both
+    head_name: str | None = None
+    pretrained: bool = True  # of an instance: a second network keeps its body and draws only the head anew
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    _made: int = field(default=0, repr=False)
+    _start: nn.Module | None = field(default=None, repr=False)
+
+    def new_network(self) -> nn.Module:
+        """A network to train. A factory is called each time; an instance is handed out first, then copies of its
+        starting state with a newly drawn head."""
+        with seeded(torch.device("cpu"), self.seed, "network", self._made):
+            if not isinstance(self.network, nn.Module):
+                network = self.network()
+            elif self._made == 0:
+                network, self._start = self.network, copy.deepcopy(self.network)
+            else:
+                network = copy.deepcopy(self._start)
+                assert network is not None
+                for module in [self.head(network)] if self.pretrained else network.modules():
+                    if hasattr(module, "reset_parameters"):
+                        module.reset_parameters()
+        self._made += 1
+        return network.to(self.device)
+
+    def head(self, network: nn.Module) -> nn.Module:
+        """The last layer: the one named, or the last Linear."""
+        return last_linear(network) if self.head_name is None else network.get_submodule(self.head_name)
+
+    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """An optimizer as the user wants it."""
+        return self.optimizer(parameters)
+
+
+class Method(nn.Module):
+    """Learns from noisy batches. It owns its networks, optimizers and tables, so its state_dict() is the checkpoint.
+
+    A method overrides `step`, and of the rest what it needs. Constructor arguments are keyword-only, typed and have the
+    original paper's defaults: they are the schema that recipes and flags bind to.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()  # of "clean set", "noise rate", "transition matrix"
+    presets: ClassVar[Mapping[str, Callable[[Task], dict[str, Any]]]] = {}
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+        self.epoch = 0
+        self._optimizers: dict[str, tuple[Optimizer, list[float]]] = {}
+
+    def begin_epoch(self, epoch: int, data: Splits) -> None:
+        """Before an epoch: stages, refreshes, passes over the data."""
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        """Learn from one noisy batch, and from `next(clean)` if the method wants it."""
+        raise NotImplementedError
+
+    def end_epoch(self, epoch: int) -> None:
+        """After an epoch."""
+
+    def predict(self, inputs: Inputs) -> Tensor:
+        """Log-probabilities of what the method would deploy."""
+        raise NotImplementedError
+
+    def soft_labels(self, index: Tensor) -> Tensor | None:
+        """The learned soft labels of these training samples, or None for a method that learns none."""
+        return None
+
+    def excluded(self) -> Tensor | None:
+        """Indices of samples that must not be trained on."""
+        return None
+
+    def checkpointed(self) -> None:
+        """A checkpoint with this method's state is safely on disk."""
+        for module in self.children():
+            if callable(done := getattr(module, "checkpointed", None)):
+                done()
+
+    def add_optimizer(self, name: str, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """A new optimizer that follows the task's schedule and is part of the checkpoint."""
+        return self.keep_optimizer(name, self.task.new_optimizer(parameters))
+
+    def keep_optimizer(self, name: str, optimizer: Optimizer) -> Optimizer:
+        """Make an optimizer of the method's own choice part of the schedule and the checkpoint."""
+        self._optimizers[name] = (optimizer, [float(group["lr"]) for group in optimizer.param_groups])
+        return optimizer
+
+    def at(self, epoch: int, progress: float) -> None:
+        """Where in the run we are (progress from 0 to 1). Called before every step, so that stages and learning rates
+        follow from the position and a resumed run is never in the wrong one."""
+        self.epoch = epoch
+        factor = self.learning_rate_factor(progress)
+        for optimizer, rates in self._optimizers.values():
+            for group, rate in zip(optimizer.param_groups, rates):
+                group["lr"] = rate * factor
+
+    def learning_rate_factor(self, progress: float) -> float:
+        """The factor on every learning rate: the task's schedule, unless the method has its own."""
+        return self.task.schedule(progress)
+
+    def learning_rate(self) -> float:
+        """The present learning rate of the first optimizer, for the log."""
+        for optimizer, _ in self._optimizers.values():
+            return float(optimizer.param_groups[0]["lr"])
+        return 0.0
+
+    def extra(self) -> dict[str, Any]:
+        """State that is neither a parameter nor a buffer nor an optimizer."""
+        return {}
+
+    def restore_extra(self, extra: dict[str, Any]) -> None:
+        """The counterpart of `extra`."""
+
+    def get_extra_state(self) -> dict[str, Any]:
+        optimizers = {name: optimizer.state_dict() for name, (optimizer, _) in self._optimizers.items()}
+        return {"optimizers": optimizers, "extra": self.extra()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        for name, (optimizer, _) in self._optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.restore_extra(state["extra"])
+
+
+class OneNetwork(Method):
+    """A method with a single network, which is also what it deploys."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.network = task.new_network()
+        self.optimizer = self.add_optimizer("network", [p for p in self.network.parameters() if p.requires_grad])
+
+    def log_probs(self, inputs: Inputs) -> Tensor:
+        """Log-probabilities in the network's present mode, with their graph."""
+        return call(self.network, inputs).log_softmax(1)
+
+    def predict(self, inputs: Inputs) -> Tensor:
+        return self.log_probs(inputs)
+
+    def descend(self, loss: Tensor) -> None:
+        """One optimizer step on the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()

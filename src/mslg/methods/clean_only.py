@@ -1,0 +1,27 @@
+"""Control: cross entropy on the clean samples alone, for as many steps as the others take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ..batch import Batch
+from ..losses import cross_entropy
+from ..method import OneNetwork, StepResult
+
+
+class CleanOnly(OneNetwork):
+    """Trains on the clean batch; the noisy batch is only looked at, for the trace."""
+
+    needs = frozenset({"clean set"})
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        verified = next(clean)
+        loss = cross_entropy(self.log_probs(verified.inputs), verified.label).mean()
+        self.descend(loss)
+        self.network.eval()  # a look in training mode would move batch-norm statistics towards the noisy samples
+        with torch.no_grad():
+            seen = self.log_probs(batch.inputs)
+        self.network.train()
+        return StepResult({"loss": loss.detach()}, seen)

@@ -1,0 +1,225 @@
+"""A data set before noise and before any split: inputs by index, given labels, ids, class names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from .batch import Inputs, map_inputs
+
+
+class InputStore(Protocol):
+    """Where the inputs of samples come from."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        """The collated inputs of each group of samples, in the order asked for."""
+        ...
+
+
+class TensorStore:
+    """Inputs that are in memory as tensors: one, or a tuple or dict of them with the same length."""
+
+    def __init__(self, tensors: Inputs) -> None:
+        self.tensors = map_inputs(_as_network_input, _to_tensors(tensors))
+        lengths = sorted({len(tensor) for tensor in leaves(self.tensors)})
+        if len(lengths) != 1:
+            raise ValueError(f"the inputs have different lengths: {lengths}; every part needs one entry a sample")
+        self._length = lengths[0]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        for index in indices:
+            yield map_inputs(lambda tensor: _scaled(tensor[index]), self.tensors)  # noqa: B023
+
+
+class DatasetStore:
+    """Inputs from any map-style Dataset whose items are `(x, y)` or `(x, y, …)`."""
+
+    def __init__(self, dataset: Any) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"{type(dataset).__name__} has no length or cannot be indexed; soft labels are kept per sample, so a "
+                "map-style Dataset with __len__ and __getitem__ is needed"
+            )
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        for index in indices:
+            yield default_collate([self.dataset[i][0] for i in index.tolist()])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples with their given labels. A true or verified label, where known, is −1 where it is not."""
+
+    store: InputStore
+    label: Tensor  # (samples,) int64
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    true_label: Tensor | None = None
+    verified_label: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def with_label(self, label: Tensor) -> Source:
+        """The same samples with other given labels, as after corruption; the old ones become the true labels."""
+        return replace(self, label=label, true_label=self.label if self.true_label is None else self.true_label)
+
+    def fingerprint(self) -> str:
+        """A short hash of ids, labels and the first inputs: is this the data that the run began with?"""
+        digest = hashlib.sha256("\0".join(self.ids).encode())
+        digest.update(self.label.numpy().tobytes())
+        for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
+            for tensor in leaves(inputs):
+                digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def make_source(
+    inputs: Any,
+    labels: Any = None,
+    *,
+    ids: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    true_labels: Any = None,
+    verified_labels: Any = None,
+    name: str = "the data",
+) -> Source:
+    """A source from arrays, tensors, or a map-style Dataset of `(x, y)`; checks everything and says all that is wrong."""
+    if isinstance(inputs, Source):
+        return inputs
+    if labels is None:
+        store: InputStore = DatasetStore(inputs)
+        labels = _dataset_labels(inputs, name)
+    else:
+        store = TensorStore(inputs)
+    numbers, names = encode_labels(labels, classes, name)
+    problems = []
+    if len(store) != len(numbers):
+        problems.append(f"{name} has {len(store)} inputs but {len(numbers)} labels; give one label a sample")
+    if len(numbers) == 0:
+        problems.append(f"{name} has no samples")
+    if ids is not None and (len(ids) != len(numbers) or len(set(ids)) != len(ids)):
+        problems.append(f"{name} has {len(set(ids))} different ids for {len(numbers)} samples; ids must be unique")
+    problems += _bad_numbers(store, name)
+    if problems:
+        raise ValueError("; ".join(problems))
+    return Source(
+        store=store,
+        label=numbers,
+        classes=names,
+        ids=tuple(map(str, ids)) if ids is not None else tuple(str(i) for i in range(len(numbers))),
+        true_label=None if true_labels is None else encode_labels(true_labels, names, f"{name} (true labels)")[0],
+        verified_label=None if verified_labels is None else torch.as_tensor(np.asarray(verified_labels)).long(),
+    )
+
+
+def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels as class numbers, and the class names. Strings are sorted; integers are class numbers already."""
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has labels of shape {array.shape}; one class a sample is needed, as a flat list")
+    if array.dtype.kind in "biu":
+        numbers = torch.as_tensor(array.astype(np.int64))
+    elif array.dtype.kind == "f":
+        numbers = _from_floats(array, name)
+    else:
+        texts = array.astype(str)
+        names = tuple(sorted(set(texts.tolist()))) if classes is None else tuple(map(str, classes))
+        position = {text: number for number, text in enumerate(names)}
+        strangers = sorted(set(texts.tolist()) - set(names))
+        if strangers:
+            raise ValueError(f"{name} has the label '{strangers[0]}', which is none of the classes {', '.join(names)}")
+        return torch.tensor([position[text] for text in texts.tolist()], dtype=torch.int64), names
+    count = len(classes) if classes is not None else int(numbers.max()) + 1 if len(numbers) else 0
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if len(wrong):
+        raise ValueError(
+            f"{name} has the label {int(wrong[0])} ({len(wrong)} such samples); "
+            f"labels must be whole numbers from 0 to {count - 1}"
+        )
+    return numbers, tuple(map(str, classes)) if classes is not None else tuple(str(c) for c in range(count))
+
+
+def leaves(inputs: Inputs) -> list[Tensor]:
+    """Every tensor in the inputs."""
+    found: list[Tensor] = []
+    map_inputs(lambda tensor: found.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
+    return found
+
+
+def _from_floats(array: np.ndarray[Any, Any], name: str) -> Tensor:
+    if not np.isfinite(array).all():
+        where = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ValueError(f"{name} has no label (NaN) at position {where}; leave the sample out or give it a label")
+    if (array != np.round(array)).any():
+        value = array[array != np.round(array)][0]
+        raise ValueError(f"{name} has the label {value}; labels must be class numbers or class names")
+    return torch.as_tensor(array.astype(np.int64))
+
+
+def _dataset_labels(dataset: Any, name: str) -> list[Any]:
+    for attribute in ("targets", "labels"):
+        values = getattr(dataset, attribute, None)
+        if values is not None and len(values) == len(dataset):
+            return [int(value) if isinstance(value, Tensor) else value for value in values]
+    try:
+        return [_plain(dataset[i][1]) for i in range(len(dataset))]
+    except (TypeError, IndexError, KeyError) as error:
+        raise TypeError(f"the items of {name} must be pairs (x, y); item 0 is {type(dataset[0]).__name__}") from error
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor | np.generic) else value
+
+
+def _bad_numbers(store: InputStore, name: str) -> list[str]:
+    if not isinstance(store, TensorStore):
+        return []  # lazily read inputs are checked by `mslg check`
+    for tensor in leaves(store.tensors):
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            rows = (~torch.isfinite(tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1))).any(1)
+            first = int(rows.nonzero()[0])
+            return [
+                f"{name} has NaN or infinite values in {int(rows.sum())} of {len(rows)} samples, first at position "
+                f"{first}; fill them in or leave these samples out"
+            ]
+    return []
+
+
+def _to_tensors(inputs: Any) -> Inputs:
+    if isinstance(inputs, Mapping):
+        return {key: _to_tensors(value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_to_tensors(value) for value in inputs)
+    if isinstance(inputs, Tensor):
+        return inputs.detach().cpu()
+    array = np.asarray(inputs)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"inputs of type {array.dtype} cannot be fed to a network; encode them as numbers first")
+    return torch.as_tensor(array)
+
+
+def _as_network_input(tensor: Tensor) -> Tensor:
+    """Doubles become floats, as networks are; whole numbers stay as they are (they may be tokens)."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def _scaled(tensor: Tensor) -> Tensor:
+    """Bytes are pixels: stored small, handed out as floats in [0, 1]."""
+    return tensor.float().div_(255) if tensor.dtype == torch.uint8 else tensor

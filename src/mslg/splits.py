@@ -1,0 +1,292 @@
+"""The noisy training set and the clean set, as batches whose order is a function of (seed, epoch)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .batch import Batch
+from .seeds import generator, numpy_generator
+from .source import InputStore, Source, TensorStore, leaves
+
+log = logging.getLogger("mslg")
+
+SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
+PARTS = (0.6, 0.2, 0.2)  # meta, select, report
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some samples of a source: their positions in it, and the label each is used with."""
+
+    store: InputStore
+    index: Tensor
+    label: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def at(self, positions: Tensor) -> Samples:
+        """The samples at these positions of this selection."""
+        return Samples(self.store, self.index[positions], self.label[positions])
+
+    def batches(self, groups: list[Tensor]) -> Iterator[Batch]:
+        """A batch for each group of positions."""
+        parts = [self.at(group) for group in groups]
+        for part, inputs in zip(parts, self.store.batches(part.index for part in parts)):
+            yield Batch(part.index, inputs, part.label)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What training sees. `train` carries given labels, the clean parts verified ones; there is no test set here."""
+
+    train: Samples
+    clean: Samples | None  # the part whose gradient steers the labels
+    select: Samples | None  # for choosing among epochs and settings
+    report: Samples | None  # for the numbers that are told
+    pairs: tuple[Tensor, Tensor] | None = None  # (given, verified) labels of clean samples that carry both
+    batch_size: int = 128
+    clean_batch_size: int = 128
+    seed: int = 0
+    device: torch.device = torch.device("cpu")
+
+    def steps(self, excluded: Tensor | None = None) -> int:
+        """Steps an epoch."""
+        return len(_groups(len(self._kept(excluded)), self.batch_size))
+
+    def batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> Iterator[Batch]:
+        """One epoch of shuffled training batches, from step `start` on."""
+        kept = self._kept(excluded)
+        order = kept[torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))]
+        groups = [order[slice(*bounds)] for bounds in _groups(len(order), self.batch_size)]
+        for batch in self.train.batches(groups[start:]):
+            yield batch.to(self.device)
+
+    def clean_batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> CleanBatches:
+        """An endless iterator over clean batches. Samples that a method has taken out of training serve as the clean
+        set when there is none."""
+        samples = self.clean
+        if samples is None and excluded is not None and len(excluded):
+            samples = self.train.at(torch.isin(self.train.index, excluded.cpu()).nonzero().flatten())
+        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device)
+
+    def in_order(self, samples: Samples | None = None, *, excluded: Tensor | None = None) -> Iterator[Batch]:
+        """Training samples (or others) once, in their own order: for passes that measure rather than train."""
+        samples = self.train if samples is None else samples
+        kept = self._kept(excluded) if samples is self.train else torch.arange(len(samples))
+        for batch in samples.batches(list(kept.split(4 * self.batch_size))):
+            yield batch.to(self.device)
+
+    def _kept(self, excluded: Tensor | None) -> Tensor:
+        if excluded is None or not len(excluded):
+            return torch.arange(len(self.train))
+        return (~torch.isin(self.train.index, excluded.cpu())).nonzero().flatten()
+
+
+class CleanBatches:
+    """Endless batches of clean samples, reshuffled when used up. `position` counts those handed out this epoch."""
+
+    def __init__(
+        self, samples: Samples | None, size: int, seed: int, epoch: int, position: int, device: torch.device
+    ) -> None:
+        self.samples, self.size, self.seed, self.epoch, self.position = samples, size, seed, epoch, position
+        self.device = device
+
+    def __iter__(self) -> CleanBatches:
+        return self
+
+    def __next__(self) -> Batch:
+        if self.samples is None:
+            raise ValueError(
+                "this method needs clean samples and there are none; pass clean= (--clean): a set with verified labels, "
+                'a number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
+            )
+        count = len(self.samples)
+        size = min(self.size, count)
+        round_, within = divmod(self.position, count // size)
+        order = torch.randperm(count, generator=generator(self.seed, "clean order", self.epoch, round_))
+        self.position += 1
+        (batch,) = self.samples.batches([order[within * size : (within + 1) * size]])
+        return batch.to(self.device)
+
+
+def _groups(count: int, size: int) -> list[tuple[int, int]]:
+    """Bounds of the batches. A single left-over sample joins the last batch: batch norm cannot take it alone."""
+    bounds = [(start, min(start + size, count)) for start in range(0, count, size)]
+    if len(bounds) > 1 and bounds[-1][1] - bounds[-1][0] == 1:
+        bounds[-2:] = [(bounds[-2][0], count)]
+    return bounds
+
+
+def split(
+    noisy: Source,
+    clean: Source | int | None,
+    *,
+    hold_out: bool = True,
+    batch_size: int = 128,
+    clean_batch_size: int | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Splits:
+    """Training and clean parts. `clean` is a source with verified labels, a number of verified samples to take out of
+    the noisy source (class-balanced), or None. With `hold_out`, 200 clean samples or more are divided 60/20/20 into
+    meta, select and report parts; fewer all serve the label learning."""
+    if batch_size < 2:
+        raise ValueError(f"a batch size of {batch_size} is too small; at least 2 samples are needed in a batch")
+    train = Samples(noisy.store, torch.arange(len(noisy)), noisy.label)
+    verified: Samples | None = None
+    pairs = None
+    if isinstance(clean, int):
+        chosen = _take_verified(noisy, clean, seed)
+        labels = _verified_labels(noisy)[chosen]
+        pairs = (noisy.label[chosen], labels)
+        verified = Samples(noisy.store, chosen, labels)
+        train = train.at(_others(len(noisy), chosen))
+    elif clean is not None:
+        check_clean(clean, noisy)
+        clean, train, pairs = _same_ids_to_clean(noisy, clean, train)
+        _refuse_same_content(noisy, clean, train)
+        verified = Samples(clean.store, torch.arange(len(clean)), clean.label)
+    check_train(train, noisy.classes)
+    parts = (verified, None, None) if verified is None or not hold_out else _divide(verified, len(noisy.classes), seed)
+    return Splits(
+        train,
+        *parts,
+        pairs=pairs,
+        batch_size=batch_size,
+        clean_batch_size=clean_batch_size or batch_size,
+        seed=seed,
+        device=torch.device(device),
+    )
+
+
+def check_train(train: Samples, classes: tuple[str, ...]) -> None:
+    """A training set must have samples of at least two classes."""
+    if len(train) < 2:
+        raise ValueError(f"{len(train)} training samples are left; at least 2 are needed")
+    present = train.label.unique()
+    if len(present) < 2:
+        raise ValueError(
+            f"all {len(train)} training samples have the label '{classes[int(present[0])]}'; "
+            "a classifier needs at least two classes: check the label column"
+        )
+
+
+def check_clean(clean: Source, noisy: Source) -> None:
+    """A clean set must not be empty; one without samples of some class gets a warning."""
+    if len(clean) == 0:
+        raise ValueError('the clean set is empty; give at least a few verified samples a class, or clean="auto"')
+    if clean.classes != noisy.classes:
+        raise ValueError(
+            f"the clean set has the classes {', '.join(clean.classes)}, the noisy set {', '.join(noisy.classes)}; "
+            "both need the same ones in the same order"
+        )
+    missing = sorted(set(range(len(noisy.classes))) - set(clean.label.tolist()))
+    if missing:
+        names = ", ".join(noisy.classes[c] for c in missing)
+        log.warning("the clean set has no sample of: %s. Labels cannot be learned towards a class it lacks.", names)
+
+
+def _verified_labels(source: Source) -> Tensor:
+    if source.verified_label is not None:
+        return source.verified_label
+    if source.true_label is not None:
+        return source.true_label
+    raise ValueError(
+        "a number of clean samples was asked for, but the data says nowhere which labels are verified; "
+        'pass a separate clean set, add verified labels (-1 where unknown), or use clean="auto"'
+    )
+
+
+def _take_verified(source: Source, count: int, seed: int) -> Tensor:
+    labels = _verified_labels(source)
+    available = int((labels >= 0).sum())
+    if not 0 < count <= available:
+        raise ValueError(f"{count} clean samples were asked for; between 1 and {available} are possible here")
+    return balanced(labels, count, len(source.classes), seed)
+
+
+def balanced(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
+    """Positions of `count` samples, as equal in number over the classes as the data allows. Labels of −1 are not used."""
+    random = numpy_generator(seed, "balanced choice")
+    queues = [random.permutation((labels == c).nonzero().flatten().numpy()) for c in range(classes)]
+    # Round after round, one sample of every class that still has some; the last round takes random classes.
+    chosen: list[int] = []
+    depth = 0
+    while len(chosen) < count:
+        layer = [int(queue[depth]) for queue in queues if len(queue) > depth]
+        if not layer:
+            break
+        chosen += random.permutation(layer).tolist()[: count - len(chosen)]
+        depth += 1
+    return torch.tensor(sorted(chosen), dtype=torch.int64)
+
+
+def _others(count: int, chosen: Tensor) -> Tensor:
+    keep = torch.ones(count, dtype=torch.bool)
+    keep[chosen] = False
+    return keep.nonzero().flatten()
+
+
+def _divide(verified: Samples, classes: int, seed: int) -> tuple[Samples, Samples | None, Samples | None]:
+    if len(verified) < SMALL:
+        return verified, None, None
+    rest = torch.arange(len(verified))
+    parts = []
+    for share in PARTS[1:]:
+        picked = rest[balanced(verified.label[rest], round(share * len(verified)), classes, seed)]
+        parts.append(verified.at(picked))
+        rest = rest[~torch.isin(rest, picked)]
+    return verified.at(rest), parts[0], parts[1]
+
+
+def _same_ids_to_clean(
+    noisy: Source, clean: Source, train: Samples
+) -> tuple[Source, Samples, tuple[Tensor, Tensor] | None]:
+    """A sample that is in both sets by id leaves the training set and keeps both its labels."""
+    if _made_up(noisy.ids) or _made_up(clean.ids):
+        return clean, train, None
+    place = {name: position for position, name in enumerate(noisy.ids)}
+    both = [(place[name], position) for position, name in enumerate(clean.ids) if name in place]
+    if not both:
+        return clean, train, None
+    here = torch.tensor([a for a, _ in both])
+    there = torch.tensor([b for _, b in both])
+    log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(both))
+    return clean, train.at(_others(len(noisy), here)), (noisy.label[here], clean.label[there])
+
+
+def _made_up(ids: tuple[str, ...]) -> bool:
+    """Ids that are only the position say nothing about identity across two sets."""
+    return len(ids) > 0 and ids[0] == "0" and ids[-1] == str(len(ids) - 1)
+
+
+def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
+    if not isinstance(noisy.store, TensorStore) or not isinstance(clean.store, TensorStore):
+        return  # lazily read inputs are compared by `mslg check`
+    seen = {key: position for position, key in zip(train.index.tolist(), _content(noisy.store, train.index))}
+    for position, key in enumerate(_content(clean.store, torch.arange(len(clean)))):
+        if key in seen:
+            raise ValueError(
+                f"sample '{clean.ids[position]}' of the clean set has the same content as sample "
+                f"'{noisy.ids[seen[key]]}' of the noisy set; the clean set must not be part of the training data: "
+                "remove it there, or give both the same id and it is moved for you"
+            )
+
+
+def _content(store: TensorStore, index: Tensor) -> Iterator[bytes]:
+    tensors = [
+        tensor[index].contiguous().flatten(1) if tensor.dim() > 1 else tensor[index].unsqueeze(1)
+        for tensor in leaves(store.tensors)
+    ]
+    for row in zip(*tensors):
+        digest = hashlib.blake2b(digest_size=12)
+        for part in row:
+            digest.update(part.numpy().tobytes())
+        yield digest.digest()
