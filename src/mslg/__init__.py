@@ -1,3 +1,63 @@
-"""Train on labels that are partly wrong."""
+"""Train on labels that are partly wrong: meta soft label generation, its rivals, and a list of the labels to fix."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Imported on first use: `import mslg` and `mslg --help` must not wait for torch.
+_LAZY = {
+    "fit": "mslg.fitting",
+    "Result": "mslg.fitting",
+    "Batch": "mslg.batch",
+    "Bilevel": "mslg.bilevel",
+    "LabelTable": "mslg.labels",
+    "MSLG": "mslg.methods.mslg",
+    "mslg_step": "mslg.methods.mslg",
+    "Method": "mslg.method",
+    "Task": "mslg.method",
+    "METHODS": "mslg.methods",
+    "NOISES": "mslg.noise",
+    "DATASETS": "mslg.datasets",
+    "NETWORKS": "mslg.networks",
+}
+
+if TYPE_CHECKING:
+    from .batch import Batch
+    from .bilevel import Bilevel
+    from .datasets import DATASETS
+    from .fitting import Result, fit
+    from .labels import LabelTable
+    from .method import Method, Task
+    from .methods import METHODS
+    from .methods.mslg import MSLG, mslg_step
+    from .networks import NETWORKS
+    from .noise import NOISES
+
+__all__ = [
+    "DATASETS",
+    "METHODS",
+    "MSLG",
+    "NETWORKS",
+    "NOISES",
+    "Batch",
+    "Bilevel",
+    "LabelTable",
+    "Method",
+    "Result",
+    "Task",
+    "fit",
+    "mslg_step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mslg' has no attribute '{name}'")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

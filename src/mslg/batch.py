@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 Inputs = Any  # a tensor, or a tuple, list or dict of them: whatever the network's forward takes
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Batch:
     """Some samples. There is no true label in it, so no method can look at one."""
 
     index: Tensor  # position of each sample in its source: the key of every per-sample table
@@ -19,7 +21,10 @@ class Batch(NamedTuple):
     label: Tensor  # the given label; in a clean batch the verified one
 
     def to(self, device: torch.device | str) -> Batch:
-        move = lambda tensor: tensor.to(device, non_blocking=True)  # noqa: E731
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
         return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label))
 
 

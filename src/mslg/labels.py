@@ -22,6 +22,7 @@ class LabelTable(nn.Module):
     """
 
     given: Tensor
+    displacement: Tensor
 
     def __init__(
         self,
@@ -45,10 +46,7 @@ class LabelTable(nn.Module):
 
     def logits(self, index: Tensor) -> Tensor:
         """(batch, classes) label logits of these samples, in float32 or better."""
-        if self.file is None:
-            rows = self.displacement[index]
-        else:
-            rows = self.file.rows[index.cpu()].to(index.device)
+        rows = self.displacement[index] if self.file is None else self.file.rows[index.cpu()].to(index.device)
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         given = self.given[index].unsqueeze(1)
         return rows.scatter_add(1, given, torch.full_like(given, self.start, dtype=rows.dtype))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -40,3 +43,51 @@ def probability_tangent(log_probs: Tensor, tangent: Tensor) -> Tensor:
 def log_probability_tangent(log_probs: Tensor, tangent: Tensor) -> Tensor:
     """D log p from D z: ż − Σ pż."""
     return tangent - (log_probs.exp() * tangent).sum(1, keepdim=True)
+
+
+def cross_entropy_tangent(log_probs: Tensor, label: Tensor, tangent: Tensor) -> Tensor:
+    """D of the cross entropy from D z: (p − onehot)·ż."""
+    return -log_probability_tangent(log_probs, tangent).gather(1, label.unsqueeze(1)).squeeze(1)
+
+
+def batch_prior_loss(log_probs: Tensor, prior: Tensor) -> Tensor:
+    """−Σ prior·log(mean prediction of the batch): joint optimization's L_p, one value a batch."""
+    return -(prior * (log_probs.logsumexp(0) - math.log(len(log_probs)))).sum()
+
+
+def generalized_cross_entropy(log_probs: Tensor, label: Tensor, q: float) -> Tensor:
+    """(1 − p^q)/q at the label: cross entropy as q → 0, 1 − p at q = 1."""
+    losses = cross_entropy(log_probs, label)
+    return -torch.expm1(-q * losses) / q if q > 0 else losses  # 1 − p^q would lose all digits at a small q
+
+
+def bootstrap_soft(log_probs: Tensor, label: Tensor, weight: float) -> Tensor:
+    """Cross entropy to weight·label + (1 − weight)·p. The target moves with p: its part is the entropy of p."""
+    return weight * cross_entropy(log_probs, label) + (1 - weight) * entropy(log_probs)
+
+
+def bootstrap_hard(log_probs: Tensor, label: Tensor, weight: float) -> Tensor:
+    """Cross entropy to weight·label + (1 − weight)·(the class predicted now)."""
+    return weight * cross_entropy(log_probs, label) - (1 - weight) * log_probs.max(1).values
+
+
+def reverse_cross_entropy(log_probs: Tensor, label: Tensor, log_zero: float) -> Tensor:
+    """−Σ p·log(one-hot label) with log 0 := log_zero, which is −log_zero·(1 − p) at the label."""
+    return log_zero * torch.expm1(-cross_entropy(log_probs, label))
+
+
+def forward_cross_entropy(log_probs: Tensor, label: Tensor, transition: Tensor) -> Tensor:
+    """−log (pᵀT) at the given label, with T[i, j] = P(given j | true i): cross entropy when T is the identity."""
+    # The smallest normal number stands for 0: a label that T calls impossible costs much, but not infinitely much.
+    log_columns = transition.clamp_min(torch.finfo(transition.dtype).tiny).log().t()
+    return -(log_probs + log_columns[label]).logsumexp(1)
+
+
+def backward_cross_entropy(log_probs: Tensor, label: Tensor, inverse: Tensor) -> Tensor:
+    """Σ_c (T⁻¹)[given, c]·(−log p_c): its mean over given labels drawn from T is the true label's cross entropy."""
+    return -(inverse[label] * log_probs).sum(1)
+
+
+def early_learning_penalty(probs: Tensor, target: Tensor) -> Tensor:
+    """log(1 − ⟨target, p⟩): lowest where the prediction agrees with what was predicted early on."""
+    return (1 - (target * probs).sum(1)).log()

@@ -59,14 +59,13 @@ class Task:
         with seeded(torch.device("cpu"), self.seed, "network", self._made):
             if not isinstance(self.network, nn.Module):
                 network = self.network()
-            elif self._made == 0:
+            elif self._start is None:
                 network, self._start = self.network, copy.deepcopy(self.network)
             else:
                 network = copy.deepcopy(self._start)
-                assert network is not None
                 for module in [self.head(network)] if self.pretrained else network.modules():
-                    if hasattr(module, "reset_parameters"):
-                        module.reset_parameters()
+                    if callable(draw := getattr(module, "reset_parameters", None)):
+                        draw()
         self._made += 1
         return network.to(self.device)
 
@@ -109,6 +108,12 @@ class Method(nn.Module):
         """Log-probabilities of what the method would deploy."""
         raise NotImplementedError
 
+    def deployed(self) -> nn.Module:
+        """The network behind `predict`: what is saved as the model."""
+        network = self.network
+        assert isinstance(network, nn.Module)
+        return network
+
     def soft_labels(self, index: Tensor) -> Tensor | None:
         """The learned soft labels of these training samples, or None for a method that learns none."""
         return None
@@ -116,6 +121,10 @@ class Method(nn.Module):
     def excluded(self) -> Tensor | None:
         """Indices of samples that must not be trained on."""
         return None
+
+    def relative_cost(self, epoch: int) -> float:
+        """The price of a step in this epoch, in plain training steps: for the estimate before a run."""
+        return 1.0
 
     def checkpointed(self) -> None:
         """A checkpoint with this method's state is safely on disk."""
@@ -127,9 +136,10 @@ class Method(nn.Module):
         """A new optimizer that follows the task's schedule and is part of the checkpoint."""
         return self.keep_optimizer(name, self.task.new_optimizer(parameters))
 
-    def keep_optimizer(self, name: str, optimizer: Optimizer) -> Optimizer:
-        """Make an optimizer of the method's own choice part of the schedule and the checkpoint."""
-        self._optimizers[name] = (optimizer, [float(group["lr"]) for group in optimizer.param_groups])
+    def keep_optimizer(self, name: str, optimizer: Optimizer, *, scheduled: bool = True) -> Optimizer:
+        """Make an optimizer of the method's own choice part of the checkpoint and, unless told not to, the schedule."""
+        rates = [float(group["lr"]) for group in optimizer.param_groups] if scheduled else []
+        self._optimizers[name] = (optimizer, rates)
         return optimizer
 
     def at(self, epoch: int, progress: float) -> None:

@@ -80,6 +80,13 @@ class Source:
         """The same samples with other given labels, as after corruption; the old ones become the true labels."""
         return replace(self, label=label, true_label=self.label if self.true_label is None else self.true_label)
 
+    def with_true_labels(self, labels: Any) -> Source:
+        """The same samples with known true labels, for the exam."""
+        numbers, _ = encode_labels(labels, self.classes, "the true labels")
+        if len(numbers) != len(self):
+            raise ValueError(f"there are {len(numbers)} true labels for {len(self)} samples; give one a sample")
+        return replace(self, true_label=numbers)
+
     def fingerprint(self) -> str:
         """A short hash of ids, labels and the first inputs: is this the data that the run began with?"""
         digest = hashlib.sha256("\0".join(self.ids).encode())
@@ -100,7 +107,7 @@ def make_source(
     verified_labels: Any = None,
     name: str = "the data",
 ) -> Source:
-    """A source from arrays, tensors, or a map-style Dataset of `(x, y)`; checks everything and says all that is wrong."""
+    """A source from arrays, tensors, or a map-style Dataset of `(x, y)`; says all that is wrong with them at once."""
     if isinstance(inputs, Source):
         return inputs
     if labels is None:
@@ -195,10 +202,9 @@ def _bad_numbers(store: InputStore, name: str) -> list[str]:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             rows = (~torch.isfinite(tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1))).any(1)
             first = int(rows.nonzero()[0])
-            return [
-                f"{name} has NaN or infinite values in {int(rows.sum())} of {len(rows)} samples, first at position "
-                f"{first}; fill them in or leave these samples out"
-            ]
+            count = f"{int(rows.sum())} of {len(rows)} samples"
+            hint = "fill them in or leave these samples out"
+            return [f"{name} has NaN or infinite values in {count}, first at position {first}; {hint}"]
     return []
 
 

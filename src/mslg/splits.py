@@ -17,6 +17,7 @@ from .source import InputStore, Source, TensorStore, leaves
 log = logging.getLogger("mslg")
 
 SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
+CPU = torch.device("cpu")
 PARTS = (0.6, 0.2, 0.2)  # meta, select, report
 
 
@@ -54,7 +55,7 @@ class Splits:
     batch_size: int = 128
     clean_batch_size: int = 128
     seed: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def steps(self, excluded: Tensor | None = None) -> int:
         """Steps an epoch."""
@@ -104,7 +105,7 @@ class CleanBatches:
     def __next__(self) -> Batch:
         if self.samples is None:
             raise ValueError(
-                "this method needs clean samples and there are none; pass clean= (--clean): a set with verified labels, "
+                "this method needs clean samples and there are none; pass clean= (--clean): a set of verified samples, "
                 'a number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
             )
         count = len(self.samples)
@@ -154,10 +155,14 @@ def split(
         _refuse_same_content(noisy, clean, train)
         verified = Samples(clean.store, torch.arange(len(clean)), clean.label)
     check_train(train, noisy.classes)
-    parts = (verified, None, None) if verified is None or not hold_out else _divide(verified, len(noisy.classes), seed)
+    select = report = None
+    if verified is not None and hold_out:
+        verified, select, report = _divide(verified, len(noisy.classes), seed)
     return Splits(
         train,
-        *parts,
+        verified,
+        select,
+        report,
         pairs=pairs,
         batch_size=batch_size,
         clean_batch_size=clean_batch_size or batch_size,
@@ -213,7 +218,7 @@ def _take_verified(source: Source, count: int, seed: int) -> Tensor:
 
 
 def balanced(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
-    """Positions of `count` samples, as equal in number over the classes as the data allows. Labels of −1 are not used."""
+    """Positions of `count` samples, spread over the classes as evenly as the data allows. Labels of −1 are not used."""
     random = numpy_generator(seed, "balanced choice")
     queues = [random.permutation((labels == c).nonzero().flatten().numpy()) for c in range(classes)]
     # Round after round, one sample of every class that still has some; the last round takes random classes.
@@ -281,10 +286,7 @@ def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
 
 
 def _content(store: TensorStore, index: Tensor) -> Iterator[bytes]:
-    tensors = [
-        tensor[index].contiguous().flatten(1) if tensor.dim() > 1 else tensor[index].unsqueeze(1)
-        for tensor in leaves(store.tensors)
-    ]
+    tensors = [tensor[index].reshape(len(index), -1).contiguous() for tensor in leaves(store.tensors)]
     for row in zip(*tensors):
         digest = hashlib.blake2b(digest_size=12)
         for part in row:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Identity = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]
+Identity = tuple[int, int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 
 _WORTH_IT = 1 << 16  # elements; smaller tensors are not worth a Python object
 
@@ -84,7 +84,7 @@ class Spare:
 
 def _identity(tensor: Tensor) -> Identity:
     # With the strides: a square matrix and its transpose share memory and shape, and tied weights save both.
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    return tensor.data_ptr(), tensor._version, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _is_batch_norm(node: Any) -> bool:

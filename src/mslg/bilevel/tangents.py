@@ -68,10 +68,10 @@ def dual_numbers(done: Pass, direction: Direction) -> Tensor:
     """Exact, by forward-mode differentiation of a second pass: three forward passes' worth."""
     with torch.no_grad(), forward_ad.dual_level():
         duals = [
-            parameter.detach() if move is None else forward_ad.make_dual(parameter.detach(), move)  # type: ignore[no-untyped-call]
+            parameter.detach() if move is None else forward_ad.make_dual(parameter.detach(), move)
             for parameter, move in zip(done.parameters, direction)
         ]
-        tangent: Tensor | None = forward_ad.unpack_dual(done.again(duals)).tangent  # type: ignore[no-untyped-call]
+        tangent: Tensor | None = forward_ad.unpack_dual(done.again(duals)).tangent
     return torch.zeros_like(done.logits) if tangent is None else tangent
 
 
@@ -92,7 +92,10 @@ def double_backward(done: Pass, direction: Direction) -> Tensor:
         logits = done.again(every)
         cotangent = torch.zeros_like(logits, requires_grad=True)
         pulled = torch.autograd.grad(logits, fresh, cotangent, create_graph=True, allow_unused=True)
-        used = [(pull, move) for pull, move in zip(pulled, moves) if pull is not None and pull.requires_grad]
+        used = [(pull, move) for pull, move in zip(pulled, moves) if pull is not None]
+        if not all(pull.requires_grad for pull, _ in used):
+            # A custom function that detaches in its backward pass: the tangent would miss all that is before it.
+            raise RuntimeError("the gradient of some parameter cannot be differentiated again")
         (tangent,) = torch.autograd.grad(
             [pull for pull, _ in used], cotangent, [move for _, move in used], allow_unused=True
         )

@@ -8,10 +8,45 @@ METHODS = Registry(
     "method",
     {
         "mslg": Entry("mslg.methods.mslg:MSLG", "soft labels by a meta-gradient on clean samples", ("clean set",)),
+        "joint-optimization": Entry(
+            "mslg.methods.joint_optimization:JointOptimization",
+            "labels follow averaged predictions; then a restart",
+        ),
+        "mlnt": Entry("mslg.methods.mlnt:MLNT", "agree with a teacher after a step on made-up wrong labels"),
+        "pencil": Entry("mslg.methods.pencil:Pencil", "label logits and network learn from one loss"),
+        "meta-weight-net": Entry(
+            "mslg.methods.meta_weight_net:MetaWeightNet", "a small net weighs samples by their loss", ("clean set",)
+        ),
+        "l2rw": Entry(
+            "mslg.methods.l2rw:LearningToReweight", "samples weigh what they do for the clean loss", ("clean set",)
+        ),
         "cross-entropy": Entry("mslg.methods.cross_entropy:CrossEntropy", "the given labels as they are"),
+        "generalized-ce": Entry(
+            "mslg.methods.generalized_ce:GeneralizedCE", "between cross entropy and absolute error"
+        ),
+        "truncated-gce": Entry(
+            "mslg.methods.generalized_ce:TruncatedGCE", "generalized cross entropy that gives up large losses"
+        ),
+        "bootstrap": Entry("mslg.methods.bootstrap:Bootstrap", "the given label mixed with the prediction"),
+        "symmetric-ce": Entry("mslg.methods.symmetric_ce:SymmetricCE", "cross entropy plus its reverse"),
+        "co-teaching": Entry(
+            "mslg.methods.co_teaching:CoTeaching", "two networks choose small losses for each other", ("noise rate",)
+        ),
+        "forward": Entry(
+            "mslg.methods.forward:ForwardCorrection", "predictions passed through the noise", ("transition matrix",)
+        ),
+        "elr": Entry("mslg.methods.elr:ELR", "a pull towards each sample's early predictions"),
         "clean-only": Entry("mslg.methods.clean_only:CleanOnly", "control: the clean samples alone", ("clean set",)),
         "noisy-plus-clean": Entry(
             "mslg.methods.noisy_plus_clean:NoisyPlusClean", "control: noisy and clean samples together", ("clean set",)
+        ),
+        "noisy-then-clean": Entry(
+            "mslg.methods.noisy_then_clean:NoisyThenClean", "control: noisy samples, then clean ones", ("clean set",)
+        ),
+        "gold-correction": Entry(
+            "mslg.methods.gold_correction:GoldCorrection",
+            "control: forward correction with a matrix from clean samples, plus these",
+            ("clean set",),
         ),
     },
 )

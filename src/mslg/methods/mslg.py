@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ..batch import Batch
 from ..bilevel import Bilevel, Mode
@@ -67,6 +68,55 @@ def _released(task: Task) -> dict[str, Any]:
     """CIFAR-10 as the authors' code does it: the same α and β, losses averaged over samples and classes."""
     scaled = paper_settings(0.5, 4000, batch_size=task.batch_size, classes=task.classes, reduction="element")
     return {**_published(task), **scaled}
+
+
+def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss) -> Tensor:
+    """N/α times the gradient of the clean loss with respect to the label logits."""
+    if loss == "reverse-kl":
+        return probability_tangent(log_probs, tangent)
+    # L_c,1 reaches the logits through the softmax of the label, which is nearly flat at K·onehot.
+    soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
+    return soft * (moved - (soft * moved).sum(1, keepdim=True))
+
+
+def mslg_step(
+    engine: Bilevel,
+    table: LabelTable,
+    optimizer: Optimizer,
+    batch: Batch,
+    clean: Batch,
+    *,
+    look_ahead: float = 0.002,
+    label_rate: float = 1.5,
+    loss: Loss = "reverse-kl",
+    entropy_weight: float = 1.0,
+    loss_scale: float = 1.0,
+) -> StepResult:
+    """One step of label learning and training, for those with a loop of their own."""
+    classification = LOSSES[loss]
+    before = table.log_soft(batch.index)
+    meta = engine(
+        batch.inputs,
+        lambda logits: classification(logits.log_softmax(1), before).mean(),
+        clean.inputs,
+        lambda logits: cross_entropy(logits.log_softmax(1), clean.label).mean(),
+        look_ahead=look_ahead,
+    )
+    log_probs = meta.logits.log_softmax(1)
+    direction = label_direction(log_probs.detach(), before, meta.tangent, loss)
+    table.add(batch.index, -label_rate * direction)
+    after = table.log_soft(batch.index)
+    objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
+    optimizer.zero_grad(set_to_none=True)
+    (loss_scale * objective).backward()
+    optimizer.step()
+    scalars = {
+        "loss": objective.detach(),
+        "clean/loss": meta.clean_loss,
+        "labels/step": label_rate * direction.abs().sum(1).mean(),
+        "labels/changed": (after.argmax(1) != batch.label).float().mean(),
+    }
+    return StepResult(scalars, log_probs.detach())
 
 
 class MSLG(OneNetwork):
@@ -149,6 +199,9 @@ class MSLG(OneNetwork):
     def excluded(self) -> Tensor | None:
         return self.chosen if len(self.chosen) else None
 
+    def relative_cost(self, epoch: int) -> float:
+        return 1.0 if epoch < self.first_label_epoch else self.engine.relative_cost(self.look_ahead)
+
     def extra(self) -> dict[str, Any]:
         return {"chosen": self.chosen}  # chosen once, so it is state
 
@@ -168,36 +221,18 @@ class MSLG(OneNetwork):
         return StepResult({"loss": loss.detach()}, log_probs.detach())
 
     def _learn(self, batch: Batch, clean: Batch) -> StepResult:
-        classification = LOSSES[self.loss]
-        before = self.table.log_soft(batch.index)
-        meta = self.engine(
-            batch.inputs,
-            lambda logits: classification(logits.log_softmax(1), before).mean(),
-            clean.inputs,
-            lambda logits: cross_entropy(logits.log_softmax(1), clean.label).mean(),
+        return mslg_step(
+            self.engine,
+            self.table,
+            self.optimizer,
+            batch,
+            clean,
             look_ahead=self.look_ahead,
+            label_rate=self.label_rate,
+            loss=self.loss,
+            entropy_weight=self.entropy_weight,
+            loss_scale=self.loss_scale,
         )
-        log_probs = meta.logits.log_softmax(1)
-        step = self.label_direction(log_probs.detach(), before, meta.tangent)
-        self.table.add(batch.index, -self.label_rate * step)
-        after = self.table.log_soft(batch.index)
-        loss = classification(log_probs, after).mean() + self.entropy_weight * entropy(log_probs).mean()
-        self.descend(self.loss_scale * loss)
-        scalars = {
-            "loss": loss.detach(),
-            "clean/loss": meta.clean_loss,
-            "labels/step": step.abs().sum(1).mean() * self.label_rate,
-            "labels/changed": (after.argmax(1) != batch.label).float().mean(),
-        }
-        return StepResult(scalars, log_probs.detach())
-
-    def label_direction(self, log_probs: Tensor, log_soft: Tensor, tangent: Tensor) -> Tensor:
-        """N/α times the gradient of the clean loss with respect to the label logits."""
-        if self.loss == "reverse-kl":
-            return probability_tangent(log_probs, tangent)
-        # L_c,1 reaches the logits through the softmax of the label, which is nearly flat at K·onehot.
-        soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
-        return soft * (moved - (soft * moved).sum(1, keepdim=True))
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:

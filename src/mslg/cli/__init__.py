@@ -1,0 +1,23 @@
+"""The command line. One file a verb; torch is imported only by the verbs that need it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend are one clear message and an exit code, not a traceback."""
+    from .app import app
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        app()
+    except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        if "-v" in sys.argv or "--verbose" in sys.argv:
+            raise
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted; go on with --resume", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,41 @@
+"""The verbs, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .demo import demo
+from .doctor import doctor
+from .fit import fit
+from .list import list_
+
+app = typer.Typer(
+    name="mslg",
+    help="Train on labels that are partly wrong, and find out which ones are.",
+    epilog="Start with: mslg demo",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(fit)
+app.command("list")(list_)
+app.command()(doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"mslg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Train on labels that are partly wrong, and find out which ones are."""

@@ -1,0 +1,40 @@
+"""`mslg doctor`: what each way of computing the meta-gradient costs and how exact it is, on your network and data."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    data: Annotated[str, typer.Argument(help="An .npz with X and y, or a data set's name.")] = "digits",
+    network: Annotated[str | None, typer.Option(help="See: mslg list networks; or package.module:factory.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Times each step is measured; the median counts.")] = 7,
+    look_ahead: Annotated[float, typer.Option(help="The look-ahead distance.")] = 0.002,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Show the cost and the error of each mode of the meta-gradient.
+
+    Example: mslg doctor digits --network mlp
+    """
+    from ..datasets.open import open_data
+    from ..diagnosis import diagnose
+    from ..networks.build import default_network, network_factory
+
+    opened = open_data({"source": data})
+    name = network or default_network(opened.train)
+    rows = diagnose(
+        network_factory(name, opened.train), opened.train, batch_size=batch_size, rounds=rounds, look_ahead=look_ahead
+    )
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    print(f"{name} on {data}, batch of {min(batch_size, len(opened.train))}, {rounds} rounds, medians")
+    print(f"{'mode':<20}{'plain steps':>12}{'cosine':>10}  how")
+    for row in rows:
+        cosine = "-" if row.cosine is None else f"{row.cosine:.4f}"
+        cost = "-" if row.cost is None else f"{row.cost:.2f}"
+        print(f"{row.mode:<20}{cost:>12}{cosine:>10}  {row.way}")

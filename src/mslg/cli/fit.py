@@ -1,0 +1,141 @@
+"""`mslg fit`: noisy data and clean data in; a model, corrected labels and a run's folder out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..recipe import assignments, checked, load_recipe, merged, run_recipe
+
+
+def fit(
+    data: Annotated[
+        str | None, typer.Argument(help="An .npz with X and y, or a data set's name (mslg list datasets).")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder.")] = None,
+    clean: Annotated[
+        str | None,
+        typer.Option(help="Clean data like DATA; or a number of verified samples to take out of it; or auto."),
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="See: mslg list methods.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A named set of the method's settings, such as released.")] = None,
+    network: Annotated[str | None, typer.Option(help="See: mslg list networks; or package.module:factory.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name or a TOML file; other options win over it.")
+    ] = None,
+    noise: Annotated[str | None, typer.Option(help="Corrupt the labels first: see mslg list noises.")] = None,
+    rate: Annotated[float | None, typer.Option(help="The share of labels to corrupt.")] = None,
+    noise_rate: Annotated[
+        float | None, typer.Option(help="For methods that must be told the share of wrong labels.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the network.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting: key=value. May be repeated.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints inside an epoch.")] = 10.0,
+    time_budget: Annotated[str | None, typer.Option(help="Train no longer than this, such as 45s, 30m or 2h.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.")] = False,
+) -> None:
+    """Train on noisy labels and learn better ones.
+
+    Examples:
+
+    mslg fit data.npz --clean clean.npz -o runs/first
+
+    mslg fit digits --noise uniform --rate 0.4 --clean 100 -o runs/digits --epochs 20
+
+    mslg fit -o runs/first --resume
+    """
+    logging.getLogger().setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    layers: list[Any] = []
+    if recipe is not None:
+        layers.append(load_recipe(recipe))
+    if resume and output is not None and (output / "config.toml").exists():
+        layers.append(_of_run(output))
+    given = {
+        "data": {"source": data, "clean": _number(clean), "noise": noise, "rate": rate},
+        "network": {"name": network},
+        "method": {"name": method, "preset": preset},
+        "train": {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "seed": seed,
+            "noise_rate": noise_rate,
+        },
+    }
+    layers.append(given)
+    name = merged(*layers)["method"].get("name", "mslg")
+    layers.append(assignments(settings or [], name))
+    resolved = merged(*layers)
+    if "source" not in resolved["data"]:
+        raise typer.BadParameter("name the data: an .npz file or a data set (mslg list datasets)")
+    if output is None:
+        raise typer.BadParameter("name a folder for the run with -o")
+
+    from ..fitting import fit as fit_data
+
+    result = run_recipe(
+        resolved,
+        fit_data,
+        output=output,
+        resume=resume,
+        force=force,
+        device=device,
+        checkpoint_minutes=checkpoint_minutes,
+        time_budget=None if time_budget is None else seconds(time_budget),
+        tensorboard=tensorboard,
+        progress=not quiet,
+    )
+    if as_json:
+        print(json.dumps(result.summary))
+    elif not quiet:
+        _tell(result, output)
+
+
+def seconds(text: str) -> float:
+    """A duration such as 45s, 30m, 2h or 90 (seconds)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"'{text}' is no duration; write 45s, 30m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _of_run(output: Path) -> Any:
+    import tomllib
+
+    return checked(tomllib.loads((output / "config.toml").read_text()))
+
+
+def _number(clean: str | None) -> str | int | None:
+    return int(clean) if clean is not None and clean.isdigit() else clean
+
+
+def _tell(result: Any, output: Path) -> None:
+    last = result.summary.get("last", {})
+    for key, words in {
+        "test/accuracy": "test accuracy",
+        "report/accuracy": "accuracy on held-out clean samples",
+        "given/accuracy": "given labels that are right",
+        "predictions/accuracy": "predicted labels that are right",
+        "labels/accuracy": "labels in the table that are right",
+    }.items():
+        if last.get(key) is not None:
+            print(f"{words:<36} {100 * last[key]:5.1f} %", file=sys.stderr)
+    issues = int(result.labels["is_label_issue"].sum())
+    print(f"{issues} of {len(result.labels)} labels look wrong: {output / 'labels.parquet'}", file=sys.stderr)

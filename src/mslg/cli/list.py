@@ -1,0 +1,52 @@
+"""`mslg list`: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ..datasets import DATASETS
+from ..methods import METHODS
+from ..names import unknown
+from ..networks import NETWORKS
+from ..noise import NOISES
+from ..recipe import recipes
+
+KINDS = ("methods", "noises", "datasets", "networks", "recipes")
+
+
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(help="methods, noises, datasets, networks or recipes; all by default")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """List methods, noises, data sets, networks and recipes.
+
+    Example: mslg list methods
+    """
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    found = {name: rows for name, rows in _all().items() if kind in (None, name)}
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for name, rows in found.items():
+        print(f"{name}")
+        width = max(len(row["name"]) for row in rows)
+        for row in rows:
+            needs = f"  (needs: {', '.join(row['needs'])})" if row["needs"] else ""
+            print(f"  {row['name']:<{width}}  {row['summary']}{needs}")
+        print()
+
+
+def _all() -> dict[str, list[dict[str, str]]]:
+    registries = {"methods": METHODS, "noises": NOISES, "datasets": DATASETS, "networks": NETWORKS}
+    rows = {
+        kind: [{"name": name, "summary": entry.summary, "needs": list(entry.needs)} for name, entry in registry.items()]
+        for kind, registry in registries.items()
+    }
+    rows["recipes"] = [{"name": name, "summary": line, "needs": []} for name, line in recipes().items()]
+    return rows  # type: ignore[return-value]

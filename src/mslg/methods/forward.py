@@ -1,0 +1,106 @@
+"""Loss correction (Patrini et al., 2017): train the network's predictions as they would look after the noise.
+
+    forward:  −log (pᵀT) at the given label          backward:  Σ_c (T⁻¹)[given, c]·(−log p_c)
+
+T[i, j] = P(given j | true i) is known, or counted on samples that carry both labels, or estimated from anchors: samples
+that a network trained on the noisy labels puts most surely into a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..losses import backward_cross_entropy, forward_cross_entropy
+from ..method import StepResult, Task
+from ..names import expect_name
+from ..splits import Splits
+from .transition import Corrected, anchors, check_transition, count, smooth
+
+Transition = Literal["given", "anchors", "pairs"]
+Correction = Literal["forward", "backward"]
+
+
+class ForwardCorrection(Corrected):
+    """Mean of the corrected loss; predictions are the network's own, before the noise.
+
+    transition  "given": the task's matrix; "pairs": counted on its doubly labelled samples, with one pseudo-sample a
+                class added; "anchors": estimated after a warm-up, whereupon training starts again from scratch
+    correction  "forward", or "backward": unbiased, but of high variance and unbounded below
+    warm_up     with anchors: part of the run (or epochs, from 1 on) that trains the estimating network
+    percentile  with anchors: samples at or above it are passed over; 100 = take the most probable sample
+    """
+
+    needs = frozenset({"transition matrix"})
+    inverse: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        transition: Transition = "given",
+        correction: Correction = "forward",
+        warm_up: float = 1 / 3,
+        percentile: float = 97,
+    ) -> None:
+        expect_name("transition", transition, get_args(Transition))
+        expect_name("correction", correction, get_args(Correction))
+        if not 0 < percentile <= 100:
+            raise ValueError(f"percentile is {percentile}; it must be above 0 and at most 100, as a rule 97")
+        super().__init__(task, known_matrix(task, transition), warm_up)
+        self.correction, self.percentile = correction, percentile
+        if correction == "backward":
+            self.register_buffer("inverse", invert(self.transition))
+
+    def begin_epoch(self, epoch: int, data: Splits) -> None:
+        super().begin_epoch(epoch, data)
+        if self.correction == "backward":
+            self.inverse.copy_(invert(self.transition))
+
+    def estimate(self, data: Splits) -> Tensor:
+        return anchors(torch.cat([self.log_probs(b.inputs).double().exp() for b in data.in_order()]), self.percentile)
+
+    def corrected_step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        log_probs = self.log_probs(batch.inputs)
+        if self.correction == "forward":
+            loss = forward_cross_entropy(log_probs, batch.label, self.transition).mean()
+        else:
+            loss = backward_cross_entropy(log_probs, batch.label, self.inverse).mean()
+        self.descend(loss)
+        return StepResult({"loss": loss.detach()}, log_probs.detach())
+
+
+def known_matrix(task: Task, source: Transition) -> Tensor | None:
+    """The matrix, if it is known before training."""
+    if source == "given":
+        if task.transition is None:
+            raise ValueError(
+                "forward correction needs the noise's transition matrix and the task has none; pass transition= with "
+                'the task, or choose transition="anchors" (estimated after a warm-up) or "pairs" (counted on samples '
+                "with both labels)"
+            )
+        return check_transition(task.transition, task.classes)
+    if source == "pairs":
+        if task.pairs is None or not len(task.pairs[0]):
+            raise ValueError(
+                'transition="pairs" needs samples that carry a given and a verified label and the task has none; give '
+                "clean samples the ids they have in the noisy set, ask for a number of clean samples, or choose "
+                'transition="anchors"'
+            )
+        return smooth(count(*task.pairs, task.classes), 1.0)
+    return None
+
+
+def invert(matrix: Tensor) -> Tensor:
+    """The inverse, if there is one to speak of."""
+    condition = float(torch.linalg.cond(matrix.double()))
+    if not condition < 1e6:
+        raise ValueError(
+            f"backward correction needs the inverse of the transition matrix, which is (nearly) singular: its condition "
+            f'number is {condition:.3g}; choose correction="forward", which needs none'
+        )
+    return torch.linalg.inv(matrix.double()).to(matrix.dtype)

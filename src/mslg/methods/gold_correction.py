@@ -1,0 +1,67 @@
+"""Control: gold loss correction (Hendrycks et al., 2018), the strongest simple use of a clean set.
+
+    mean over noisy of −log (pᵀT) at the given label   +   clean_weight · mean over clean of −log p at the verified label
+
+T[i, j] = P(given j | true i) is counted on clean samples that carry both labels. Where there are none, a network trained on
+the noisy labels tells which label it would expect each clean sample to be given, and training starts again from scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..losses import cross_entropy, forward_cross_entropy
+from ..method import StepResult, Task
+from ..splits import Splits
+from .transition import Corrected, count, smooth
+
+
+class GoldCorrection(Corrected):
+    """Forward correction on noisy samples and cross entropy on clean ones, in the same step.
+
+    warm_up       without doubly labelled samples: part of the run (or epochs, from 1 on) that trains the estimating network
+    clean_weight  of the clean samples' loss
+    smoothing     pseudo-samples added to each row of the counts, spread as in the matrix of all classes together; when not
+                  given: with doubly labelled samples as many as predict each of them best from the others, else none
+    """
+
+    needs = frozenset({"clean set"})
+
+    def __init__(
+        self, task: Task, *, warm_up: float = 1 / 3, clean_weight: float = 1.0, smoothing: float | None = None
+    ) -> None:
+        for name, value in {"clean_weight": clean_weight, "smoothing": smoothing or 0.0}.items():
+            if value < 0:
+                raise ValueError(f"{name} is {value}; it must be 0 or more")
+        known = None
+        if task.pairs is not None and len(task.pairs[0]):
+            known = smooth(count(*task.pairs, task.classes), smoothing)
+        super().__init__(task, known, warm_up)
+        self.clean_weight, self.smoothing = clean_weight, smoothing
+
+    def estimate(self, data: Splits) -> Tensor:
+        if data.clean is None:
+            raise ValueError(
+                "gold correction needs clean samples and there are none; pass clean= (--clean): a set of verified "
+                "samples, or a number of verified samples to take out of the data"
+            )
+        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
+        for batch in data.in_order(data.clean):
+            expected.index_add_(0, batch.label.cpu(), self.log_probs(batch.inputs).double().exp().cpu())
+        return smooth(expected, self.smoothing or 0.0)
+
+    def corrected_step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        verified = next(clean)
+        log_probs = self.log_probs(batch.inputs)
+        noisy_loss = forward_cross_entropy(log_probs, batch.label, self.transition).mean()
+        clean_loss = cross_entropy(self.log_probs(verified.inputs), verified.label).mean()
+        loss = noisy_loss + self.clean_weight * clean_loss
+        self.descend(loss)
+        return StepResult({"loss": loss.detach(), "clean/loss": clean_loss.detach()}, log_probs.detach())
+
+    def relative_cost(self, epoch: int) -> float:
+        return 1.0 if epoch < self.first_corrected_epoch else 2.0

@@ -1,0 +1,57 @@
+"""Learning to reweight examples (Ren et al. 2018): weights from one look at the clean gradient, kept by nobody.
+
+A sample counts as much as a small step along its own gradient would lower the clean loss, and not at all if it would
+raise it. With g the clean gradient at the present weights that is, before normalising, max(0, D_g ℓ_j).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..bilevel import Bilevel, Mode
+from ..losses import cross_entropy, cross_entropy_tangent
+from ..method import OneNetwork, StepResult, Task
+
+
+class LearningToReweight(OneNetwork):
+    """The loss is Σ w_j·ℓ_j with w_j ∝ max(0, D_g ℓ_j); `mode` is how D_g is computed (see `mslg.bilevel.Bilevel`)."""
+
+    needs = frozenset({"clean set"})
+
+    def __init__(self, task: Task, *, mode: Mode = "exact") -> None:
+        super().__init__(task)
+        self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
+
+    def relative_cost(self, epoch: int) -> float:
+        return self.engine.relative_cost(0.0)
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        verified = next(clean)
+        meta = self.engine(
+            batch.inputs,
+            lambda logits: cross_entropy(logits.log_softmax(1), batch.label).mean(),
+            verified.inputs,
+            lambda logits: cross_entropy(logits.log_softmax(1), verified.label).mean(),
+            look_ahead=0.0,  # the weights are differentiated where they are zero: θ̂ = θ
+        )
+        log_probs = meta.logits.log_softmax(1)
+        weights = positive_shares(cross_entropy_tangent(log_probs.detach(), batch.label, meta.tangent))
+        loss = (weights * cross_entropy(log_probs, batch.label)).sum()
+        self.descend(loss)
+        scalars = {
+            "loss": loss.detach(),
+            "clean/loss": meta.clean_loss,
+            "weights/used": (weights > 0).float().mean(),
+        }
+        return StepResult(scalars, log_probs.detach())
+
+
+def positive_shares(values: Tensor) -> Tensor:
+    """The positive ones over their sum, the others zero; all zero where none is positive."""
+    positive = values.clamp_min(0)
+    total = positive.sum()
+    return positive / torch.where(total > 0, total, torch.ones_like(total))

@@ -1,0 +1,212 @@
+"""MLNT (Li et al. 2019): train so that a step on made-up wrong labels would not move the predictions away.
+
+For each batch, several labelings are made in which half of the samples take over the label of a near neighbour. After a
+gradient step on such a labeling the student should still agree with the teacher, the running mean of its own weights:
+
+    θ_m = θ − a·∇CE(labeling m),        J_m = KL(teacher ‖ student at θ_m)
+
+and the student descends on CE(given labels) + (w/M)·Σ J_m. With g_m = ∇J_m at θ_m and H_m the Hessian of the
+cross entropy at θ, the gradient of J_m with respect to θ is g_m − a·H_m·g_m: one Hessian-vector product a labeling.
+Neighbours are found in the features of another network, trained by cross entropy first and frozen then.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..batch import Batch, Inputs, call
+from ..bilevel import Bilevel, hessian_vector_product
+from ..bilevel.tangents import Pass
+from ..losses import cross_entropy, forward_kl
+from ..method import Method, StepResult, Task
+from ..schedule import first_epoch
+
+
+class MLNT(Method):
+    """Feature network first, then student and teacher.
+
+    warm_up      part of the run (or epochs, from 1 on) that trains the feature network; the rest trains the student
+    labelings    M: made-up labelings a batch
+    replaced     ρ: share of a batch that takes over a neighbour's label
+    neighbours   how many nearest samples of the batch that label may come from
+    inner_rate   a: length of the step on a made-up labeling
+    meta_weight  w: of the consistency loss, once it is in full
+    ramp         share of the student's training over which that weight rises, and in which `early_decay` holds
+    early_decay, late_decay  γ: what the teacher keeps of itself in a step
+    memory       the teacher's mean never reaches further back than this share of the student's training: in a run much
+                 shorter than the original's, its decay would leave the teacher where it began
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        warm_up: float = 0.5,
+        labelings: int = 10,
+        replaced: float = 0.5,
+        neighbours: int = 10,
+        inner_rate: float = 0.2,
+        meta_weight: float = 1.0,
+        ramp: float = 20 / 120,
+        early_decay: float = 0.99,
+        late_decay: float = 0.999,
+        memory: float = 0.05,
+    ) -> None:
+        super().__init__(task)
+        for name, whole in {"labelings": labelings, "neighbours": neighbours}.items():
+            if whole < 1:
+                raise ValueError(f"{name} is {whole}; at least 1 is needed")
+        shares = {"replaced": replaced, "ramp": ramp, "early_decay": early_decay, "late_decay": late_decay}
+        for name, share in {**shares, "memory": memory}.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is {share}; it is a share, so it must be from 0 to 1")
+        for name, value in {"inner_rate": inner_rate, "meta_weight": meta_weight}.items():
+            if value < 0:
+                raise ValueError(f"{name} is {value}; it must be 0 or more")
+        self.first_student_epoch = first_epoch("MLNT's student", warm_up, task.epochs)
+        self.labelings, self.replaced, self.neighbours = labelings, replaced, neighbours
+        self.inner_rate, self.meta_weight, self.ramp = inner_rate, meta_weight, ramp
+        steps = (task.epochs - self.first_student_epoch) * math.ceil(len(task.given) / task.batch_size)
+        longest = 1 - 1 / max(1.0, memory * steps)
+        self.early_decay, self.late_decay = min(early_decay, longest), min(late_decay, longest)
+        self.progress = 0.0
+        # The first network handed out may be the user's own instance: it becomes the one deployed.
+        self.teacher = task.new_network()
+        self.student = copy.deepcopy(self.teacher)
+        self.teacher.requires_grad_(False)
+        self.features = task.new_network()
+        self.engine = Bilevel(self.student)
+        self.optimizers = {
+            name: self.add_optimizer(name, [p for p in network.parameters() if p.requires_grad])
+            for name, network in {"features": self.features, "student": self.student}.items()
+        }
+
+    def at(self, epoch: int, progress: float) -> None:
+        self.progress = progress
+        super().at(epoch, progress)
+
+    def learning_rate_factor(self, progress: float) -> float:
+        """Two trainings, each with the whole schedule."""
+        first, done = self.first_student_epoch, progress * self.task.epochs
+        within = done / first if done < first - 1e-9 else (done - first) / (self.task.epochs - first)
+        return self.task.schedule(within)
+
+    def deployed(self) -> nn.Module:
+        return self.features if self.epoch < self.first_student_epoch else self.teacher
+
+    def predict(self, inputs: Inputs) -> Tensor:
+        return call(self.deployed(), inputs).log_softmax(1)
+
+    def extra(self) -> dict[str, Any]:
+        return {"epoch": self.epoch}  # a model loaded to predict must know which network to use
+
+    def restore_extra(self, extra: dict[str, Any]) -> None:
+        self.epoch = int(extra["epoch"])
+
+    def relative_cost(self, epoch: int) -> float:
+        return 1.0 if epoch < self.first_student_epoch else 1.7 + 3.7 * self.labelings
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        return self._pretrain(batch) if self.epoch < self.first_student_epoch else self._learn(batch)
+
+    def _pretrain(self, batch: Batch) -> StepResult:
+        log_probs = call(self.features, batch.inputs).log_softmax(1)
+        loss = cross_entropy(log_probs, batch.label).mean()
+        self.optimizers["features"].zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizers["features"].step()
+        return StepResult({"loss": loss.detach()}, log_probs.detach())
+
+    def _learn(self, batch: Batch) -> StepResult:
+        weight, decay = self._weight_and_decay()
+        self._teach(decay)
+        with torch.no_grad():
+            # In training mode: the batch-norm statistics that belong to averaged weights are those of their own
+            # activations, not an average of the student's.
+            target = call(self.teacher, batch.inputs).log_softmax(1)
+        done = self.engine.forward(batch.inputs)
+        meta, consistency = self.meta_gradient(done, target, self.synthetic_labels(batch))
+        log_probs = done.logits.log_softmax(1)
+        loss = cross_entropy(log_probs, batch.label).mean()
+        self.optimizers["student"].zero_grad(set_to_none=True)
+        loss.backward()
+        for parameter, move in zip(self.engine.parameters, meta):
+            parameter.grad = weight * move if parameter.grad is None else parameter.grad.add_(move, alpha=weight)
+        self.optimizers["student"].step()
+        scalars = {
+            "loss": loss.detach(),
+            "teacher/consistency": consistency,
+            "teacher/differ": (target.argmax(1) != batch.label).float().mean(),
+        }
+        return StepResult(scalars, log_probs.detach())
+
+    def _weight_and_decay(self) -> tuple[float, float]:
+        first = self.first_student_epoch
+        within = max(0.0, (self.progress * self.task.epochs - first) / (self.task.epochs - first))
+        if within >= self.ramp:
+            return self.meta_weight, self.late_decay
+        return self.meta_weight * math.exp(-5 * (1 - within / self.ramp) ** 2), self.early_decay
+
+    @torch.no_grad()
+    def _teach(self, decay: float) -> None:
+        """The teacher's parameters move a little towards the student's."""
+        torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), 1 - decay)
+
+    def synthetic_labels(self, batch: Batch) -> Tensor:
+        """(labelings, batch): the given labels, some of them replaced by a near neighbour's."""
+        near = self.nearest(batch.inputs)
+        size = len(batch.label)
+        picked = torch.rand(self.labelings, size, device=near.device).argsort(1) < round(self.replaced * size)
+        choice = torch.randint(near.shape[1], (size, self.labelings), device=near.device)
+        theirs = batch.label[near.gather(1, choice)].T
+        return torch.where(picked, theirs, batch.label)
+
+    @torch.no_grad()
+    def nearest(self, inputs: Inputs) -> Tensor:
+        """(batch, neighbours): positions of the samples nearest to each one in the frozen features."""
+        inside: list[Tensor] = []
+
+        def keep(head: nn.Module, arguments: tuple[Any, ...]) -> None:
+            inside.append(arguments[0].flatten(1))
+
+        hook = self.task.head(self.features).register_forward_pre_hook(keep)
+        self.features.eval()  # the loop puts every network into training mode
+        call(self.features, inputs)
+        hook.remove()
+        distance = torch.cdist(inside[-1], inside[-1]).fill_diagonal_(math.inf)
+        return distance.topk(min(self.neighbours, len(distance) - 1), largest=False).indices
+
+    def meta_gradient(self, done: Pass, target: Tensor, labelings: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The gradient of the mean consistency loss over these labelings, and that loss."""
+        total = [torch.zeros_like(p) for p in self.engine.parameters]
+        consistency = torch.zeros_like(target[0, 0])
+
+        def drift(logits: Tensor) -> Tensor:
+            return forward_kl(logits.log_softmax(1), target).mean()
+
+        for labels in labelings:
+            inner = _mean_cross_entropy(labels)
+            ahead = self.engine.look_ahead(done, inner, self.inner_rate)
+            gradient, loss = self.engine.clean_gradient(ahead, done.inputs, drift)
+            direct = [torch.zeros_like(p) if g is None else g for p, g in zip(total, gradient)]
+            torch._foreach_add_(total, direct, alpha=1 / len(labelings))
+            if self.inner_rate:
+                curved = hessian_vector_product(_through(done, inner), self.engine.parameters, direct)
+                torch._foreach_add_(total, curved, alpha=-self.inner_rate / len(labelings))
+            consistency += loss / len(labelings)
+        return total, consistency
+
+
+def _mean_cross_entropy(labels: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda logits: cross_entropy(logits.log_softmax(1), labels).mean()
+
+
+def _through(done: Pass, loss: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Tensor]], Tensor]:
+    """The loss as a function of the parameters, with the dropout masks of the recorded pass."""
+    return lambda parameters: loss(done.again(parameters))

@@ -1,0 +1,118 @@
+"""PENCIL (Yi and Wu 2019): label logits and network learn from one loss, each by its own gradient.
+
+Stage 1 trains by cross entropy at a constant, high learning rate. Stage 2 minimises, over the network and the label
+logits u at once,
+
+    (1/C)·KL(p‖ŷ) + α·(−log ŷ at the given label) + (β/C)·H(p),        ŷ = softmax(u)
+
+and stage 3 trains on the labels so found with the first term alone. The gradient with respect to the label logits has a
+closed form, so that with λ the paper's label learning rate and label_rate = λ/(N·C)
+
+    u_j ← u_j − label_rate · [(ŷ_j − p_j) + α·C·(ŷ_j − e_given)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..batch import Batch
+from ..labels import LabelTable
+from ..losses import cross_entropy, entropy, reverse_kl
+from ..method import OneNetwork, StepResult, Task
+from ..schedule import first_epoch, schedule
+
+
+class Pencil(OneNetwork):
+    """The three stages.
+
+    alpha              α: how strongly the learned label is held at the given one
+    beta               β: of the entropy of the predictions
+    label_rate         step of the label logits for one visit (the paper's λ/(N·C): see `from_paper`)
+    label_learning     part of the run (or epochs, from 1 on) after which stage 2 starts
+    fixed_labels       part of the run (or epochs) after which stage 3 starts
+    final_rate_factor  stage 3's first learning rate over that of stages 1 and 2; divided by ten at each third
+    start              K: label logits begin at K·onehot(given)
+    official_lo        the authors' code instead of their paper: a second softmax in the term of α, which weakens it
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        alpha: float = 0.4,
+        beta: float = 0.1,
+        label_rate: float = 600 / (128 * 10),
+        label_learning: float = 70 / 320,
+        fixed_labels: float = 200 / 320,
+        final_rate_factor: float = 0.2 / 0.06,
+        start: float = 10.0,
+        official_lo: bool = False,
+    ) -> None:
+        super().__init__(task)
+        for name, value in {"alpha": alpha, "beta": beta, "label_rate": label_rate, "start": start}.items():
+            if value < 0:
+                raise ValueError(f"{name} is {value}; it must be 0 or more")
+        if final_rate_factor <= 0:
+            raise ValueError(f"final_rate_factor is {final_rate_factor}; it must be above 0, or stage 3 learns nothing")
+        self.first_label_epoch = first_epoch("PENCIL's label learning", label_learning, task.epochs)
+        self.first_fixed_epoch = first_epoch("PENCIL's third stage", fixed_labels, task.epochs)
+        if self.first_fixed_epoch <= self.first_label_epoch:
+            raise ValueError(
+                f"stage 2 starts after {self.first_label_epoch} epochs and stage 3 after {self.first_fixed_epoch}, so "
+                f"no label is ever learned; raise fixed_labels ({fixed_labels}), lower label_learning "
+                f"({label_learning}), or train longer"
+            )
+        self.alpha, self.beta, self.label_rate = alpha, beta, label_rate
+        self.final_rate_factor, self.official_lo = final_rate_factor, official_lo
+        self.table = LabelTable(task.given.to(task.device), task.classes, start=start)
+
+    @classmethod
+    def from_paper(cls, task: Task, label_learning_rate: float = 600, **others: Any) -> Pencil:
+        """PENCIL with the paper's λ, whose effect depends on the batch size and the number of classes."""
+        return cls(task, **{"label_rate": label_learning_rate / (task.batch_size * task.classes), **others})
+
+    def learning_rate_factor(self, progress: float) -> float:
+        within = (progress * self.task.epochs - self.first_fixed_epoch) / (self.task.epochs - self.first_fixed_epoch)
+        return 1.0 if within < -1e-9 else self.final_rate_factor * schedule("steps")(within)
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        log_probs = self.log_probs(batch.inputs)
+        if self.epoch < self.first_label_epoch:
+            loss = cross_entropy(log_probs, batch.label).mean()
+            self.descend(loss)
+            return StepResult({"loss": loss.detach()}, log_probs.detach())
+        log_soft = self.table.log_soft(batch.index)
+        scalars = {"labels/changed": (log_soft.argmax(1) != batch.label).float().mean()}
+        if self.epoch < self.first_fixed_epoch:
+            loss = self.training_loss(log_probs, log_soft, batch.label)
+            direction = self.label_direction(log_probs.detach(), log_soft, batch.label)
+            self.table.add(batch.index, -self.label_rate * direction)
+            scalars["labels/step"] = self.label_rate * direction.abs().sum(1).mean()
+        else:
+            loss = reverse_kl(log_probs, log_soft).mean() / self.task.classes
+        self.descend(loss)
+        return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
+
+    def training_loss(self, log_probs: Tensor, log_soft: Tensor, label: Tensor) -> Tensor:
+        """The loss of stage 2: a mean over the batch."""
+        compatibility = cross_entropy(log_soft.exp().log_softmax(1) if self.official_lo else log_soft, label)
+        network_part = reverse_kl(log_probs, log_soft) + self.beta * entropy(log_probs)
+        return (network_part / self.task.classes + self.alpha * compatibility).mean()
+
+    def label_direction(self, log_probs: Tensor, log_soft: Tensor, label: Tensor) -> Tensor:
+        """N·C times the gradient of that loss with respect to the label logits."""
+        soft, one_hot = log_soft.exp(), F.one_hot(label, self.task.classes)
+        if self.official_lo:
+            outer = torch.softmax(soft, 1) - one_hot
+            pull = soft * (outer - (soft * outer).sum(1, keepdim=True))
+        else:
+            pull = soft - one_hot
+        return soft - log_probs.exp() + self.alpha * self.task.classes * pull
+
+    def soft_labels(self, index: Tensor) -> Tensor:
+        return self.table.soft(index)

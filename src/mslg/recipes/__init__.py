@@ -1,0 +1,1 @@
+"""Settings of whole runs, as TOML files."""

@@ -1,0 +1,135 @@
+"""A run is a folder a person can read, and from which a killed run goes on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tomllib
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from . import __version__, toml
+from .checkpoint import load_state, save_state, to_device, write_atomically
+from .method import Method
+from .train import EpochRecord, Position
+
+FORMAT = 1
+
+
+class Run:
+    """The folder of one training run.
+
+    config.toml      every setting, the versions and the fingerprint of the data
+    metrics.jsonl    one line an epoch, the same to the byte however often the run was interrupted
+    timing.jsonl     what each epoch took
+    checkpoint/      where to go on from
+    model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any], *, force: bool = False) -> Run:
+        """A new folder. An existing run is never overwritten without `force`."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if not force:
+                what = "a finished run" if (path / "done").exists() else "an existing folder"
+                raise FileExistsError(
+                    f"{path} is {what}; go on with it (resume=True, --resume), replace it (force=True, --force), "
+                    "or name another folder"
+                )
+            if path.is_dir() and not (path / "config.toml").exists():
+                raise FileExistsError(f"{path} is not a run's folder (it has no config.toml) and will not be deleted")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        text = toml.dumps({"format_version": FORMAT, **config, "versions": versions()})
+        write_atomically(path / "config.toml", text.encode())
+        for name in ("metrics", "timing"):
+            header = json.dumps({"format_version": FORMAT, "kind": name})
+            write_atomically(path / f"{name}.jsonl", f"{header}\n".encode())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing folder."""
+        if not (path / "config.toml").exists():
+            raise FileNotFoundError(f"{path} is not a run's folder: it has no config.toml; start a run with `mslg fit`")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings the run was started with."""
+        return tomllib.loads((self.path / "config.toml").read_text())
+
+    @property
+    def finished(self) -> bool:
+        """Whether every result is there."""
+        return (self.path / "done").exists()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint" / "state.safetensors"
+
+    def save(self, method: Method, position: Position) -> None:
+        """Write a checkpoint; the previous one stays until it is complete."""
+        self.checkpoint.parent.mkdir(exist_ok=True)
+        save_state(self.checkpoint, {"method": dict(method.state_dict()), "position": position.state_dict()})
+        method.checkpointed()
+
+    def load(self, method: Method, position: Position) -> bool:
+        """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
+        if not self.checkpoint.exists():
+            self._keep_epochs(0)
+            return False
+        state = load_state(self.checkpoint)
+        method.load_state_dict(to_device(state["method"], method.task.device))
+        position.load_state_dict(to_device(state["position"], method.task.device))
+        self._keep_epochs(position.epoch)
+        return True
+
+    def append(self, record: EpochRecord) -> None:
+        """Write down an epoch."""
+        for name, values in {"metrics": record.metrics, "timing": record.seconds}.items():
+            with (self.path / f"{name}.jsonl").open("a") as file:
+                file.write(json.dumps({"epoch": record.epoch, **values}) + "\n")
+
+    def history(self, name: str = "metrics") -> list[dict[str, float]]:
+        """The epochs written down so far."""
+        lines = (self.path / f"{name}.jsonl").read_text().splitlines()[1:]
+        return [json.loads(line) for line in lines]
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a small result."""
+        text = json.dumps({"format_version": FORMAT, **value}, indent=1, ensure_ascii=False)
+        write_atomically(self.path / name, f"{text}\n".encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a small result."""
+        value: dict[str, Any] = json.loads((self.path / name).read_text())
+        return value
+
+    def finish(self) -> None:
+        """Mark the run as complete: the last thing written."""
+        write_atomically(self.path / "done", b"")
+
+    def _keep_epochs(self, count: int) -> None:
+        for name in ("metrics", "timing"):
+            path = self.path / f"{name}.jsonl"
+            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            header = json.dumps({"format_version": FORMAT, "kind": name}) + "\n"
+            write_atomically(path, "".join([header, *lines[1 : 1 + count]]).encode())
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result may depend on."""
+    names = ("torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "mslg": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in names},
+    }

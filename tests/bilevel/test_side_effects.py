@@ -1,0 +1,354 @@
+"""What a look at the clean batch must leave alone, and what the user's network may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from mslg.bilevel import MODES, Bilevel, Meta, last_linear, spare, tangents
+from mslg.bilevel.tangents import Pass
+
+WAYS = [
+    tangents.from_graph,
+    tangents.dual_numbers,
+    tangents.double_backward,
+    tangents.central_difference,
+    tangents.one_sided_difference,
+]
+OPTIONS: list[dict[str, Any]] = [{"mode": mode} for mode in MODES] + [
+    {"recompute": True},
+    {"mode": "difference", "central": True},
+    {"mode": "head", "recompute": True},
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors this small are slower on several threads, and much slower where tests run side by side."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network(dropout: float = 0.3) -> nn.Module:
+    """Batch norm, dropout, an in-place ReLU and max-pooling, and images as input."""
+    torch.manual_seed(0)
+    return (
+        nn.Sequential(
+            nn.Conv2d(2, 6, 3),
+            nn.BatchNorm2d(6),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Dropout(dropout),
+            nn.Flatten(),
+            nn.Linear(6 * 9, 10),
+            nn.BatchNorm1d(10, momentum=None),
+            nn.ReLU(),
+            nn.Linear(10, 3),
+        )
+        .double()
+        .train()
+    )
+
+
+def images(seed: int, count: int = 6) -> Tensor:
+    return torch.randn(count, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+LABEL = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def loss(logits: Tensor) -> Tensor:
+    return F.cross_entropy(logits, LABEL)
+
+
+def look(net: nn.Module, inputs: Any = None, clean: Any = None, *, look_ahead: float = 0.1, **options: Any) -> Meta:
+    """One call of the engine, always from the same random state."""
+    torch.manual_seed(7)
+    inputs = images(1) if inputs is None else inputs
+    return Bilevel(net, **options)(inputs, loss, images(2) if clean is None else clean, loss, look_ahead=look_ahead)
+
+
+def plain(net: nn.Module, inputs: Tensor | None = None) -> Tensor:
+    torch.manual_seed(7)
+    logits: Tensor = net(images(1) if inputs is None else inputs)
+    return logits
+
+
+def gradients(net: nn.Module, logits: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss(logits), list(net.parameters())))
+
+
+@pytest.mark.parametrize("look_ahead", [0.0, 0.1])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_statistics_see_the_noisy_batch_once_and_weights_and_gradients_nothing(
+    options: dict[str, Any], look_ahead: float
+) -> None:
+    net, twin = network(dropout=0.0), network(dropout=0.0)
+    plain(twin)
+    weights = [p.detach().clone() for p in net.parameters()]
+    for number, p in enumerate(net.parameters()):
+        p.grad = torch.full_like(p, number)
+    look(net, look_ahead=look_ahead, **options)
+    for name, buffer in net.named_buffers():
+        assert torch.equal(buffer, twin.get_buffer(name)), name
+    for number, (p, before) in enumerate(zip(net.parameters(), weights)):
+        assert torch.equal(p, before)
+        assert p.grad is not None
+        assert (p.grad == number).all()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_second_pass_draws_the_dropout_masks_of_the_first(way: Callable[[Pass, Any], Tensor]) -> None:
+    net = network(dropout=0.5)
+    torch.manual_seed(7)
+    engine = Bilevel(net)
+    done = engine.forward(images(1))
+    direction = [torch.ones_like(p) for p in engine.parameters]
+    expected = tangents.from_graph(done, direction)
+    state = torch.get_rng_state()
+    tangent = way(done, direction)
+    exact = way not in (tangents.central_difference, tangents.one_sided_difference)
+    tolerance = 1e-11 if exact else 1e-5
+    torch.testing.assert_close(tangent.detach(), expected, rtol=tolerance, atol=tolerance)
+    assert torch.equal(torch.get_rng_state(), state)  # whatever is drawn next does not depend on the mode
+
+
+def test_other_masks_would_have_been_noticed() -> None:
+    engine = Bilevel(network(dropout=0.5))
+    one, other = engine.forward(images(1)), engine.forward(images(1))
+    direction = [torch.ones_like(p) for p in engine.parameters]
+    assert not torch.allclose(tangents.from_graph(one, direction), tangents.from_graph(other, direction), rtol=0.1)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_modes_leave_the_random_state_alike(options: dict[str, Any]) -> None:
+    look(network())
+    state = torch.get_rng_state()
+    look(network(), **options)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recomputing_gives_the_same_numbers(mode: Any) -> None:
+    kept_net, again_net = network(), network()
+    kept, again = look(kept_net, mode=mode), look(again_net, mode=mode, recompute=True)
+    assert torch.equal(kept.logits, again.logits)
+    assert torch.equal(kept.clean_loss, again.clean_loss)
+    torch.testing.assert_close(kept.tangent, again.tangent, rtol=1e-12, atol=1e-12)
+    for one, other in zip(gradients(kept_net, kept.logits), gradients(again_net, again.logits)):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("look_ahead", [0.0, 0.1])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_training_goes_on_from_the_logits_as_from_a_plain_pass(options: dict[str, Any], look_ahead: float) -> None:
+    net, twin = network(dropout=0.0), network(dropout=0.0)
+    logits = look(net, look_ahead=look_ahead, **options).logits
+    expected = plain(twin)
+    assert torch.equal(logits, expected)
+    for one, other in zip(gradients(net, logits), gradients(twin, expected)):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def wide_network() -> nn.Module:
+    """Activations large enough to be let go of during the clean pass."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.BatchNorm2d(16, affine=False),
+        nn.ReLU(),
+        nn.Conv2d(16, 12, 3, padding=1),
+        nn.BatchNorm2d(12),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12 * 16 * 16, 3),
+    ).train()
+
+
+def test_activations_let_go_of_are_restored_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, clean = (torch.randn(6, 2, 32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+
+    def run() -> tuple[Meta, list[Tensor], list[bool]]:
+        net = wide_network()
+        rectified: list[StorageWeakRef] = []
+        for module in net:
+            if isinstance(module, nn.ReLU):
+                module.register_forward_hook(lambda _, __, out: rectified.append(StorageWeakRef(out.untyped_storage())))
+        gone: list[bool] = []
+
+        def clean_loss(logits: Tensor) -> Tensor:
+            gone.extend(reference.expired() for reference in rectified[:3])
+            return loss(logits)
+
+        meta = Bilevel(net)(inputs, loss, clean, clean_loss, look_ahead=0.1)
+        return meta, gradients(net, meta.logits), gone
+
+    meta, gradient, gone = run()
+    assert gone == [True, True, True]
+    monkeypatch.setattr(spare.Spare, "release", lambda self, output: None)
+    kept_meta, kept_gradient, kept = run()
+    assert kept == [False, False, False]
+    assert torch.equal(meta.tangent, kept_meta.tangent)
+    for one, other in zip(gradient, kept_gradient):
+        assert torch.equal(one, other)
+
+
+class TiedWeights(nn.Module):
+    """A square weight used as it is and transposed: two tensors of one shape on the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(256, 256, dtype=torch.float64) / 16)
+        self.first, self.head = nn.Linear(4, 256).double(), nn.Linear(256, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.tanh(self.first(x) @ self.weight) @ self.weight.t())
+        return logits
+
+
+def test_a_weight_and_its_transpose_are_not_taken_for_one_another() -> None:
+    torch.manual_seed(0)
+    net = TiedWeights()
+    x, clean = torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 4, dtype=torch.float64)
+    meta = look(net, x, clean)
+    for one, other in zip(gradients(net, meta.logits), gradients(net, plain(net, x))):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(meta.tangent, look(net, x, clean, mode="double-backward").tangent, rtol=1e-9, atol=1e-11)
+
+
+class ChangesInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).sigmoid()
+        hidden.add_(1)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+def test_an_activation_changed_in_place_is_reported() -> None:
+    with pytest.raises(RuntimeError, match=r"activation of shape \(6, 5\).*changed by an in-place operation; take"):
+        look(ChangesInPlace(), torch.randn(6, 4), torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("mode", ["exact", "difference", "double-backward"])
+def test_a_frozen_backbone_works(mode: Any) -> None:
+    net = network()
+    net[:6].requires_grad_(False)
+    meta = look(net, mode=mode)
+    assert meta.tangent.abs().max() > 0
+    by_dual_numbers = tangent_of(net, tangents.dual_numbers)
+    torch.testing.assert_close(meta.tangent, by_dual_numbers, rtol=1e-5, atol=1e-7)
+    loss(meta.logits).backward()
+    assert [p.grad is not None for p in net.parameters()] == [p.requires_grad for p in net.parameters()]
+
+
+def tangent_of(net: nn.Module, way: Callable[[Pass, Any], Tensor]) -> Tensor:
+    """What `look` computes, step by step, with a way of one's own choice."""
+    torch.manual_seed(7)
+    engine = Bilevel(net)
+    done = engine.forward(images(1))
+    direction, _ = engine.clean_gradient(engine.look_ahead(done, loss, 0.1), images(2), loss)
+    return way(done, direction)
+
+
+def test_head_mode_moves_the_last_layer_only() -> None:
+    net = network()
+    engine = Bilevel(net, mode="head")
+    assert engine.names == ["9.weight", "9.bias"]
+    head_only = look(net, mode="head")
+    net[:9].requires_grad_(False)
+    exact = look(net)
+    torch.testing.assert_close(head_only.tangent, exact.tangent, rtol=1e-12, atol=1e-14)
+    assert torch.equal(head_only.clean_loss, exact.clean_loss)
+
+
+def test_the_head_can_be_named() -> None:
+    net = network()
+    assert Bilevel(net, mode="head", head=net[6]).names == ["6.weight", "6.bias"]
+    assert last_linear(net) is net[9]
+
+
+def test_a_network_without_a_linear_layer_has_no_head_of_its_own() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 8), nn.Flatten())
+    with pytest.raises(ValueError, match="Sequential has no Linear layer; name its last layer with head="):
+        Bilevel(net, mode="head")
+    assert Bilevel(net, mode="head", head=net[0]).names == ["0.weight", "0.bias"]
+
+
+def test_a_frozen_head_is_reported() -> None:
+    net = network()
+    net[9].requires_grad_(False)
+    with pytest.raises(ValueError, match="the head has no trainable parameter; unfreeze it, or name another layer"):
+        Bilevel(net, mode="head")
+
+
+def test_a_network_with_nothing_to_train_is_reported() -> None:
+    with pytest.raises(ValueError, match="no trainable parameter; unfreeze at least its last layer"):
+        Bilevel(network().requires_grad_(False))
+
+
+def test_an_unknown_mode_gets_the_one_probably_meant() -> None:
+    with pytest.raises(ValueError, match=r"unknown mode 'exactt'\. Did you mean 'exact'\? Allowed: exact, diff"):
+        Bilevel(network(), mode="exactt")  # type: ignore[arg-type]
+
+
+class TwoInputs(nn.Module):
+    """Takes two tensors, by position or by name, and wraps its answer as some libraries do."""
+
+    def __init__(self, wrap: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows, self.words, self.head = nn.Linear(4, 5), nn.Embedding(7, 5), nn.Linear(10, 3)
+        self.wrap = wrap
+
+    def forward(self, rows: Tensor, words: Tensor) -> Any:
+        logits = self.head(torch.cat([self.rows(rows).tanh(), self.words(words).mean(1)], 1))
+        return SimpleNamespace(logits=logits, hidden=None) if self.wrap else logits
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_inputs_may_be_tuples_or_dicts_and_outputs_wrapped(options: dict[str, Any], wrap: bool) -> None:
+    net = TwoInputs(wrap).double()
+    draw = torch.Generator().manual_seed(3)
+    rows, clean_rows = (torch.randn(6, 4, dtype=torch.float64, generator=draw) for _ in range(2))
+    words, clean_words = (torch.randint(0, 7, (6, 3), generator=draw) for _ in range(2))
+    by_position = look(net, (rows, words), (clean_rows, clean_words), **options)
+    by_name = look(net, {"words": words, "rows": rows}, {"rows": clean_rows, "words": clean_words}, **options)
+    assert by_position.logits.shape == by_position.tangent.shape == (6, 3)
+    assert torch.equal(by_position.tangent, by_name.tangent)
+    assert by_position.tangent.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (lambda logits: logits.unsqueeze(1), r"returned \(6, 1, 3\)"),
+        (lambda logits: logits[:, 0], r"returned \(6,\)"),
+        (lambda logits: {"logits": logits}, "returned dict"),
+    ],
+    ids=["three dimensions", "one dimension", "a dict"],
+)
+def test_an_output_that_is_not_logits_is_reported(output: Callable[[Tensor], Any], told: str) -> None:
+    class Wrong(nn.Linear):
+        def forward(self, x: Tensor) -> Any:  # type: ignore[override]
+            return output(super().forward(x))
+
+    with pytest.raises(ValueError, match=told + r"; it must return logits of shape \(batch, classes\)"):
+        look(Wrong(4, 3), torch.randn(6, 4), torch.randn(6, 4))
