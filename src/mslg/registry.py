@@ -29,6 +29,9 @@ class Registry(Mapping[str, Entry]):
             raise unknown(self.kind, name, self._entries)
         return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

@@ -30,7 +30,7 @@ def _table(name: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key) else json.dumps(key)
+    return key if key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key) else _text(key)
 
 
 def _value(value: Any) -> str:
@@ -42,5 +42,9 @@ def _value(value: Any) -> str:
         return repr(value) if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
     # JSON's escapes are TOML's, except that JSON leaves DEL as it is.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

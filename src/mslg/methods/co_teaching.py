@@ -74,7 +74,7 @@ class CoTeaching(Method):
         """F: the share of a batch left out in this epoch."""
         if epoch >= self.ramp_epochs:
             return self.forget_rate
-        return self.forget_rate**self.exponent * epoch / max(1, self.ramp_epochs - 1)
+        return float(self.forget_rate**self.exponent) * epoch / max(1, self.ramp_epochs - 1)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         first, second = (call(network, batch.inputs).log_softmax(1) for network in self.networks.children())

@@ -26,6 +26,7 @@ class ELR(OneNetwork):
     """
 
     target: Tensor
+    given: Tensor
 
     def __init__(self, task: Task, *, momentum: float = 0.7, weight: float = 3.0) -> None:
         super().__init__(task)

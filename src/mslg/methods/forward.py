@@ -8,6 +8,7 @@ that a network trained on the noisy labels puts most surely into a class.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Literal, get_args
 
@@ -21,6 +22,8 @@ from ..names import expect_name
 from ..splits import Splits
 from .transition import Corrected, anchors, check_transition, count, smooth
 
+log = logging.getLogger("mslg")
+
 Transition = Literal["given", "anchors", "pairs"]
 Correction = Literal["forward", "backward"]
 
@@ -28,8 +31,8 @@ Correction = Literal["forward", "backward"]
 class ForwardCorrection(Corrected):
     """Mean of the corrected loss; predictions are the network's own, before the noise.
 
-    transition  "given": the task's matrix; "pairs": counted on its doubly labelled samples, with one pseudo-sample a
-                class added; "anchors": estimated after a warm-up, whereupon training starts again from scratch
+    transition  "given": the task's matrix; "pairs": counted on its doubly labelled samples and smoothed;
+                "anchors": estimated after a warm-up, whereupon training starts again from scratch
     correction  "forward", or "backward": unbiased, but of high variance and unbounded below
     warm_up     with anchors: part of the run (or epochs, from 1 on) that trains the estimating network
     percentile  with anchors: samples at or above it are passed over; 100 = take the most probable sample
@@ -51,6 +54,12 @@ class ForwardCorrection(Corrected):
         expect_name("correction", correction, get_args(Correction))
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile is {percentile}; it must be above 0 and at most 100, as a rule 97")
+        if transition == "anchors" and 100 - percentile >= 100 / task.classes:
+            log.warning(
+                "with %d classes a percentile of %g passes over all samples of a class; use 100",
+                task.classes,
+                percentile,
+            )
         super().__init__(task, known_matrix(task, transition), warm_up)
         self.correction, self.percentile = correction, percentile
         if correction == "backward":
@@ -91,7 +100,7 @@ def known_matrix(task: Task, source: Transition) -> Tensor | None:
                 "clean samples the ids they have in the noisy set, ask for a number of clean samples, or choose "
                 'transition="anchors"'
             )
-        return smooth(count(*task.pairs, task.classes), 1.0)
+        return smooth(count(*task.pairs, task.classes), None)
     return None
 
 
@@ -100,7 +109,8 @@ def invert(matrix: Tensor) -> Tensor:
     condition = float(torch.linalg.cond(matrix.double()))
     if not condition < 1e6:
         raise ValueError(
-            f"backward correction needs the inverse of the transition matrix, which is (nearly) singular: its condition "
-            f'number is {condition:.3g}; choose correction="forward", which needs none'
+            "backward correction needs the inverse of the transition matrix, and this one has none to speak of: its "
+            f'condition number is {condition:.3g}; choose correction="forward"'
         )
-    return torch.linalg.inv(matrix.double()).to(matrix.dtype)
+    inverse: Tensor = torch.linalg.inv(matrix.double())
+    return inverse.to(matrix.dtype)

@@ -1,9 +1,9 @@
 """Control: gold loss correction (Hendrycks et al., 2018), the strongest simple use of a clean set.
 
-    mean over noisy of −log (pᵀT) at the given label   +   clean_weight · mean over clean of −log p at the verified label
+    mean of −log (pᵀT) at the given label over noisy samples  +  clean_weight · mean of −log p over clean samples
 
-T[i, j] = P(given j | true i) is counted on clean samples that carry both labels. Where there are none, a network trained on
-the noisy labels tells which label it would expect each clean sample to be given, and training starts again from scratch.
+T[i, j] = P(given j | true i) is counted on clean samples that carry both labels. Where there are none, a network
+trained on the noisy labels tells which label it expects each clean sample to be given; then training starts afresh.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .transition import Corrected, count, smooth
 class GoldCorrection(Corrected):
     """Forward correction on noisy samples and cross entropy on clean ones, in the same step.
 
-    warm_up       without doubly labelled samples: part of the run (or epochs, from 1 on) that trains the estimating network
+    warm_up       without doubly labelled samples: part of the run (or epochs, from 1 on) for the estimating network
     clean_weight  of the clean samples' loss
-    smoothing     pseudo-samples added to each row of the counts, spread as in the matrix of all classes together; when not
-                  given: with doubly labelled samples as many as predict each of them best from the others, else none
+    smoothing     pseudo-samples added to each row of the counts, spread as in the matrix of all classes together; when
+                  not given: as many as predict each doubly labelled sample best from the others, without these none
     """
 
     needs = frozenset({"clean set"})

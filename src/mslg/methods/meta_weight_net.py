@@ -79,9 +79,14 @@ class MetaWeightNet(OneNetwork):
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         verified = next(clean)
         distance = self.learning_rate() if isinstance(self.look_ahead, str) else self.look_ahead
+
+        def weighted_loss(logits: Tensor) -> Tensor:
+            losses = cross_entropy(logits.log_softmax(1), batch.label)
+            return (self.weights(losses).detach() * losses).mean()
+
         meta = self.engine(
             batch.inputs,
-            lambda logits: self._weighted(cross_entropy(logits.log_softmax(1), batch.label)),
+            weighted_loss,
             verified.inputs,
             lambda logits: cross_entropy(logits.log_softmax(1), verified.label).mean(),
             look_ahead=distance,
@@ -90,12 +95,11 @@ class MetaWeightNet(OneNetwork):
         losses = cross_entropy(log_probs, batch.label)
         moved = cross_entropy_tangent(log_probs.detach(), batch.label, meta.tangent)
         self.weight_optimizer.zero_grad(set_to_none=True)
-        self.weights(losses.detach()).backward(moved * (-distance / len(moved)))
+        self.weights(losses).backward(moved * (-distance / len(moved)))
         self.weight_optimizer.step()
-        loss = self._weighted(losses)
+        weights = self.weights(losses).detach()
+        loss = (weights * losses).mean()
         self.descend(loss)
-        with torch.no_grad():
-            weights = self.weights(losses.detach())
         scalars = {
             "loss": loss.detach(),
             "clean/loss": meta.clean_loss,
@@ -106,12 +110,7 @@ class MetaWeightNet(OneNetwork):
 
     def weights(self, losses: Tensor) -> Tensor:
         """The factor on each sample's loss in the batch mean; with `normalize`, of mean 1."""
-        weights: Tensor = self.weight_net(losses.unsqueeze(1)).squeeze(1)
+        weights: Tensor = self.weight_net(losses.detach().unsqueeze(1)).squeeze(1)
         if self.normalize:
             weights = weights / weights.mean().clamp_min(torch.finfo(weights.dtype).tiny)
         return weights
-
-    def _weighted(self, losses: Tensor) -> Tensor:
-        with torch.no_grad():
-            weights = self.weights(losses.detach())
-        return (weights * losses).mean()

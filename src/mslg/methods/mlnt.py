@@ -52,11 +52,11 @@ class MLNT(Method):
         replaced: float = 0.5,
         neighbours: int = 10,
         inner_rate: float = 0.2,
-        meta_weight: float = 1.0,
+        meta_weight: float = 0.4 / 0.2,
         ramp: float = 20 / 120,
         early_decay: float = 0.99,
         late_decay: float = 0.999,
-        memory: float = 0.05,
+        memory: float = 0.2,
     ) -> None:
         super().__init__(task)
         for name, whole in {"labelings": labelings, "neighbours": neighbours}.items():
@@ -110,7 +110,7 @@ class MLNT(Method):
         self.epoch = int(extra["epoch"])
 
     def relative_cost(self, epoch: int) -> float:
-        return 1.0 if epoch < self.first_student_epoch else 1.7 + 3.7 * self.labelings
+        return 1.0 if epoch < self.first_student_epoch else 2.0 + 5.0 * self.labelings
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         return self._pretrain(batch) if self.epoch < self.first_student_epoch else self._learn(batch)

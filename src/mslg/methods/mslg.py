@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ from ..schedule import first_epoch
 from ..splits import Splits
 
 Loss = Literal["reverse-kl", "forward-kl"]
-Clean = Literal["given", "auto"]
 LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
 
 
@@ -130,8 +129,8 @@ class MSLG(OneNetwork):
     entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ
     loss_scale      factor on the training loss (1/classes reproduces the authors' code)
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
-    clean           "given", or "auto": without a clean set, the lowest-loss samples of each class after warm-up
-                    (`auto_share` of the training set) are taken out of training and used in its place
+    auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
+                    training set) are taken out of training and used in its place
     table_file      keep the label table in this memory-mapped file instead of in memory
     table_dtype     "float32" or "float16"
     """
@@ -152,14 +151,13 @@ class MSLG(OneNetwork):
         loss_scale: float = 1.0,
         mode: Mode = "exact",
         recompute: bool = False,
-        clean: Clean = "given",
+        auto_clean: bool = False,
         auto_share: float = 0.02,
         table_file: Path | str | None = None,
         table_dtype: Literal["float32", "float16"] = "float32",
     ) -> None:
         super().__init__(task)
         expect_name("loss", loss, LOSSES)
-        expect_name("clean", clean, get_args(Clean))
         expect_name("table_dtype", table_dtype, ("float32", "float16"))
         for name, value in {"look_ahead": look_ahead, "label_rate": label_rate, "start": start}.items():
             if value < 0:
@@ -167,7 +165,7 @@ class MSLG(OneNetwork):
         self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale = loss, loss_scale
-        self.clean, self.auto_share = clean, auto_share
+        self.auto_clean, self.auto_share = auto_clean, auto_share
         self.engine = Bilevel(self.network, mode=mode, recompute=recompute, head=task.head(self.network))
         self.table = LabelTable(
             task.given.to(task.device),
@@ -193,7 +191,7 @@ class MSLG(OneNetwork):
         return cls(task, **{**scaled, **others})
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
-        if self.clean == "auto" and epoch == self.first_label_epoch:
+        if self.auto_clean and epoch == self.first_label_epoch:
             self.chosen = self._lowest_losses(data)
 
     def excluded(self) -> Tensor | None:

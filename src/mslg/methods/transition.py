@@ -20,8 +20,8 @@ STRENGTHS = [0.1 * 2**power for power in range(14)]  # pseudo-samples a row, fro
 class Corrected(OneNetwork):
     """A network trained through a transition matrix.
 
-    An unknown matrix is estimated by a first network, trained by cross entropy on the given labels for the first part of
-    the run. Then a new network starts from scratch, and goes through the whole learning-rate schedule as the first did.
+    An unknown matrix is estimated by a first network, trained by cross entropy on the given labels for the first part
+    of the run. Then a new network starts from scratch, and goes through the whole learning-rate schedule as it did.
     """
 
     transition: Tensor

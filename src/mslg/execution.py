@@ -1,0 +1,149 @@
+"""Carries a prepared run out: consumes the training loop, shows it, writes it down, and stops it when it must."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from .collapse import CollapseWatch
+from .estimate import in_words, seconds_per_plain_step, work_of
+from .exam import Exam
+from .issues import label_frame
+from .method import Method
+from .progress import Closing, Progress
+from .results import summarise, write_results
+from .run import Run
+from .source import Source
+from .splits import Splits
+from .trace import Trace
+from .train import EpochRecord, NonFiniteLoss, Position, train
+
+log = logging.getLogger("mslg")
+
+LONG = 120  # seconds: a run longer than this announces its cost before it starts
+
+
+@dataclass
+class Result:
+    """What came out of a run."""
+
+    model: nn.Module
+    soft_labels: np.ndarray[Any, Any]  # (training samples, classes), rows in the order of `labels`
+    labels: pd.DataFrame  # one row a training sample: given, predicted and suggested label, quality, rank
+    history: pd.DataFrame  # one row an epoch
+    summary: dict[str, Any]
+    classes: tuple[str, ...]
+    method: Method = field(repr=False)
+    run: Run | None = None
+
+
+def execute(
+    learner: Method,
+    data: Splits,
+    source: Source,
+    exam: Exam,
+    resolved: dict[str, Any],
+    *,
+    folder: Path | None,
+    resume: bool,
+    force: bool,
+    checkpoint_seconds: float,
+    time_budget: float | None,
+    display: Progress,
+    tensorboard: bool,
+) -> Result:
+    """Train to the end, or to where the time is up; with a folder, everything is written there."""
+    epochs = int(resolved["train"]["epochs"])
+    position = Position(Trace(source.label.to(data.device), len(source.classes)))
+    run, records = None, []
+    if folder is not None:
+        if resume and (folder / "config.toml").exists():
+            run = Run.open(folder)
+            _refuse_other_settings(run, resolved)
+            if run.load(learner, position):
+                log.info("going on from epoch %d, step %d", position.epoch + 1, position.step)
+            records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
+        else:
+            run = Run.create(folder, resolved, force=force)
+    writer = _tensorboard(run) if tensorboard and run is not None else None
+    _announce(learner, data, epochs, position)
+    watch = CollapseWatch(source.label[data.train.index], len(source.classes))
+    begun = saved = time.monotonic()
+    stopped = False
+
+    def after_step(position: Position) -> None:
+        nonlocal saved
+        display.advance(learner.relative_cost(position.epoch), position)
+        if run is not None and time.monotonic() - saved >= checkpoint_seconds:
+            run.save(learner, position)
+            saved = time.monotonic()
+
+    with Closing(display):
+        total = work_of(learner, data, epochs)
+        display.begin(epochs, total, total - work_of(learner, data, epochs, position.epoch))
+        try:
+            for record in train(learner, data, epochs=epochs, position=position, exam=exam, after_step=after_step):
+                records.append(record)
+                display.advance(learner.relative_cost(record.epoch), position)
+                display.epoch(record)
+                watch(record)
+                if run is not None:
+                    run.append(record)
+                    run.save(learner, position)
+                    saved = time.monotonic()
+                if writer is not None:
+                    for name, value in record.metrics.items():
+                        writer.add_scalar(name, value, record.epoch)
+                if time_budget is not None and time.monotonic() - begun > time_budget and position.epoch < epochs:
+                    stopped = True
+                    break
+        except NonFiniteLoss as error:
+            if run is not None:
+                run.write_json("summary.json", {"state": "failed", "error": str(error)})
+            raise
+    if writer is not None:
+        writer.close()
+    learner.eval()
+    summary = summarise(records, exam, data, state="stopped" if stopped else "done")
+    if stopped:
+        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
+    if run is not None:
+        write_results(run, learner, data, source, position, summary)
+    frame = label_frame(source, data, learner, position.trace)
+    history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
+    soft = np.stack(frame["soft_label"].to_list())
+    return Result(learner.deployed(), soft, frame, history, summary, source.classes, learner, run)
+
+
+def _announce(method: Method, data: Splits, epochs: int, position: Position) -> None:
+    estimate = seconds_per_plain_step(method, data) * work_of(method, data, epochs, position.epoch)
+    level = logging.WARNING if estimate > LONG else logging.INFO
+    log.log(level, "about %s of training ahead (%d epochs)", in_words(estimate), epochs - position.epoch)
+
+
+def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
+    before = run.config
+    for table in ("data", "method", "train"):
+        for key, value in resolved[table].items():
+            old = before.get(table, {}).get(key)
+            if value is not None and old != value:
+                raise ValueError(
+                    f"{run.path} was started with {table}.{key} = {old!r}, now it is {value!r}; resume with the same "
+                    "data and settings, or start a new run in another folder"
+                )
+
+
+def _tensorboard(run: Run) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("TensorBoard is not installed; install it with: pip install 'mslg[tensorboard]'") from error
+    return SummaryWriter(str(run.path / "tensorboard"))

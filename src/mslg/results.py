@@ -1,0 +1,64 @@
+"""What a run leaves behind: its numbers, its model, its labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from .checkpoint import write_atomically
+from .exam import Exam
+from .issues import write_labels
+from .method import Method
+from .run import Run
+from .source import Source
+from .splits import Splits
+from .train import EpochRecord, Position
+
+
+def summarise(records: list[EpochRecord], exam: Exam, data: Splits, *, state: str) -> dict[str, Any]:
+    """The numbers of the last epoch, and of the epoch that was best on the select part."""
+    if not records:
+        return {"state": state, "epochs": 0}
+    summary: dict[str, Any] = {
+        "state": state,
+        "epochs": len(records),
+        "training_samples": len(data.train),
+        "clean_samples": {
+            name: 0 if part is None else len(part)
+            for name, part in {"meta": data.clean, "select": data.select, "report": data.report}.items()
+        },
+        "last": finite(records[-1].metrics),
+    }
+    if data.select is not None:
+        best = max(records, key=lambda record: record.metrics["select/accuracy"])
+        summary["best_on_select"] = {"epoch": best.epoch, **finite(best.metrics)}
+    if (per_class := exam.per_class()) is not None:
+        summary["test_accuracy_per_class"] = [None if math.isnan(value) else value for value in per_class]
+    return summary
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def write_results(
+    run: Run, method: Method, data: Splits, source: Source, position: Position, summary: dict[str, Any]
+) -> None:
+    """The model, the classes, the labels and the summary; `done` last of all."""
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
+    write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
+    run.write_json("model.json", {"network": run.config["network"], "classes": list(source.classes)})
+    run.write_json("classes.json", {"classes": list(source.classes)})
+    write_labels(run.path / "labels.parquet", source, data, method, position.trace)
+    run.write_json("summary.json", summary)
+    if summary["state"] == "done":
+        run.finish()
+
+
+def _own_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, value) for name, value in network.state_dict().items() if isinstance(value, Tensor)]

@@ -1,0 +1,67 @@
+"""States on disk: the same structure back, and never half a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslg import toml
+from mslg.checkpoint import load_state, save_state, write_atomically
+
+from .blobs import same_state
+
+
+def test_a_nested_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    shared = torch.arange(6.0).view(2, 3)
+    state = {
+        "tensors": [shared, shared.t(), torch.tensor(3, dtype=torch.int16), torch.empty(0, 4)],
+        "optimizer": {"state": {0: {"step": 3, "buffer": shared[0]}}, "groups": [{"lr": 1e-3, "foreach": None}]},
+        "text": "ä/ö",
+    }
+    save_state(tmp_path / "state", state)
+    assert same_state(load_state(tmp_path / "state"), state)
+
+
+def test_things_that_are_not_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"a function \('/here'\) cannot be part of a checkpoint"):
+        save_state(tmp_path / "state", {"here": test_a_nested_state_comes_back_as_it_was})
+
+
+def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match=r"is not a checkpoint or is damaged .* delete it to start over"):
+        load_state(tmp_path / "state")
+
+
+def test_a_failed_write_leaves_the_old_file_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(
+        OSError, match=r"No space left on device.*free some space or choose another folder, then resume"
+    ):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+VALUES = st.one_of(st.booleans(), st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.text())
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.one_of(VALUES, st.lists(st.integers()), st.dictionaries(st.text(), VALUES)))
+)
+def test_toml_text_reads_back_as_the_same_values(values: dict[str, object]) -> None:
+    import tomllib
+
+    assert tomllib.loads(toml.dumps(values)) == values
