@@ -142,10 +142,10 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
 }
 
 
-def measure_time(width: int, batch: int, rounds: int) -> dict[str, float]:
+def measure_time(modes: list[str], width: int, batch: int, rounds: int) -> dict[str, float]:
     """Seconds of one step, the median over the rounds. The first round warms up and is not counted."""
     bench = Bench.build(width, batch)
-    steps = {mode: build(bench) for mode, build in STEPS.items()}
+    steps = {mode: STEPS[mode](bench) for mode in modes}
     taken: dict[str, list[float]] = {mode: [] for mode in steps}
     for number in range(rounds + 1):
         for mode, step in steps.items():
@@ -182,12 +182,12 @@ def resident(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def memory_in_fresh_processes(width: int, batch: int) -> dict[str, int | None]:
+def memory_in_fresh_processes(modes: list[str], width: int, batch: int) -> dict[str, int | None]:
     # So that the C library gives every freed tensor back at once: the resident size is then what is in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     size = ["--width", str(width), "--batch", str(batch)]
     measured: dict[str, int | None] = {}
-    for mode in STEPS:
+    for mode in modes:
         command = [sys.executable, __file__, "--memory", mode, *size]
         answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         measured[mode] = json.loads(answer.stdout)
@@ -205,19 +205,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count, after one to warm up (default: 9)")
     parser.add_argument("--width", type=int, default=64, help="width of the first block (default: 64, the paper's)")
     parser.add_argument("--batch", type=int, default=128, help="samples in each of the two batches (default: 128)")
+    parser.add_argument("--modes", nargs="+", choices=STEPS, default=list(STEPS), help="plain and these (default: all)")
     parser.add_argument("--memory", choices=STEPS, help="measure only the memory of this mode, in this process")
     options = parser.parse_args()
     if options.memory:
         print(json.dumps(measure_memory(options.memory, options.width, options.batch)))
         return
-    seconds = measure_time(options.width, options.batch, options.rounds)
-    kilobytes = memory_in_fresh_processes(options.width, options.batch)
+    modes = [mode for mode in STEPS if mode in ("plain", *options.modes)]
+    seconds = measure_time(modes, options.width, options.batch, options.rounds)
+    kilobytes = memory_in_fresh_processes(modes, options.width, options.batch)
     times, memory = in_multiples_of_plain(seconds), in_multiples_of_plain(kilobytes)
     if options.json:
         print(json.dumps({"time": times, "memory": memory, "plain_ms": round(seconds["plain"] * 1000, 2)}))
         return
     print(f"{'mode':<16} {'ms':>9} {'× plain':>8} {'MB':>8} {'× plain':>8}")
-    for mode in STEPS:
+    for mode in modes:
         used, multiple = kilobytes[mode], memory[mode]
         in_words = "       –        –" if used is None or multiple is None else f"{used / 1024:8.0f} {multiple:8.2f}"
         print(f"{mode:<16} {seconds[mode] * 1000:9.1f} {times[mode]:8.2f} {in_words}")

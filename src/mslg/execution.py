@@ -112,6 +112,8 @@ def execute(
     if writer is not None:
         writer.close()
     learner.eval()
+    if exam.test is not None and exam.confusion is None:
+        exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
     summary = summarise(records, exam, data, state="stopped" if stopped else "done")
     if stopped:
         log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)

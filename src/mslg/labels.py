@@ -38,15 +38,22 @@ class LabelTable(nn.Module):
             raise ValueError(f"a label table of {dtype} is not possible; use float32 or float16")
         self.classes, self.start = classes, start
         self.register_buffer("given", given.clone(), persistent=False)
-        self.file: MappedRows | None = None
+        self.dtype, self.path = dtype, path
+        self._mapped: MappedRows | None = None
         if path is None:
             self.register_buffer("displacement", torch.zeros(len(given), classes, dtype=dtype, device=given.device))
-        else:
-            self.file = MappedRows(path, len(given), classes, dtype)
+
+    @property
+    def file(self) -> MappedRows | None:
+        """The file, made at the first use: it may lie in a run's folder that does not exist before."""
+        if self._mapped is None and self.path is not None:
+            self._mapped = MappedRows(self.path, len(self.given), self.classes, self.dtype)
+        return self._mapped
 
     def logits(self, index: Tensor) -> Tensor:
         """(batch, classes) label logits of these samples, in float32 or better."""
-        rows = self.displacement[index] if self.file is None else self.file.rows[index.cpu()].to(index.device)
+        file = self.file
+        rows = self.displacement[index] if file is None else file.rows[index.cpu()].to(index.device)
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         given = self.given[index].unsqueeze(1)
         return rows.scatter_add(1, given, torch.full_like(given, self.start, dtype=rows.dtype))
@@ -83,7 +90,7 @@ class LabelTable(nn.Module):
             self.file.roll_back(int(state["generation"]))
 
     def extra_repr(self) -> str:
-        where = "in memory" if self.file is None else f"in {self.file.path}"
+        where = "in memory" if self.path is None else f"in {self.path}"
         return f"{len(self.given)} samples, {self.classes} classes, {where}"
 
 

@@ -142,22 +142,27 @@ def split(
         raise ValueError(f"a batch size of {batch_size} is too small; at least 2 samples are needed in a batch")
     train = Samples(noisy.store, torch.arange(len(noisy)), noisy.label)
     verified: Samples | None = None
-    pairs = None
+    pairs, paired = None, None  # labels of doubly labelled samples, and where these are in the clean set
     if isinstance(clean, int):
         chosen = _take_verified(noisy, clean, seed)
         labels = _verified_labels(noisy)[chosen]
-        pairs = (noisy.label[chosen], labels)
+        pairs, paired = (noisy.label[chosen], labels), chosen
         verified = Samples(noisy.store, chosen, labels)
         train = train.at(_others(len(noisy), chosen))
     elif clean is not None:
         check_clean(clean, noisy)
-        clean, train, pairs = _same_ids_to_clean(noisy, clean, train)
+        train, pairs, paired = _same_ids_to_clean(noisy, clean, train)
         _refuse_same_content(noisy, clean, train)
         verified = Samples(clean.store, torch.arange(len(clean)), clean.label)
     check_train(train, noisy.classes)
     select = report = None
     if verified is not None and hold_out:
-        verified, select, report = _divide(verified, len(noisy.classes), seed)
+        steering, select, report = _divide(verified, len(noisy.classes), seed)
+        if pairs is not None and paired is not None:
+            # Pairs of the held-out parts are held out too: a matrix counted on them would leak into the numbers told.
+            kept = torch.isin(paired, steering.index)
+            pairs = (pairs[0][kept], pairs[1][kept])
+        verified = steering
     return Splits(
         train,
         verified,
@@ -253,18 +258,18 @@ def _divide(verified: Samples, classes: int, seed: int) -> tuple[Samples, Sample
 
 def _same_ids_to_clean(
     noisy: Source, clean: Source, train: Samples
-) -> tuple[Source, Samples, tuple[Tensor, Tensor] | None]:
+) -> tuple[Samples, tuple[Tensor, Tensor] | None, Tensor | None]:
     """A sample that is in both sets by id leaves the training set and keeps both its labels."""
     if _made_up(noisy.ids) or _made_up(clean.ids):
-        return clean, train, None
+        return train, None, None
     place = {name: position for position, name in enumerate(noisy.ids)}
     both = [(place[name], position) for position, name in enumerate(clean.ids) if name in place]
     if not both:
-        return clean, train, None
+        return train, None, None
     here = torch.tensor([a for a, _ in both])
     there = torch.tensor([b for _, b in both])
     log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(both))
-    return clean, train.at(_others(len(noisy), here)), (noisy.label[here], clean.label[there])
+    return train.at(_others(len(noisy), here)), (noisy.label[here], clean.label[there]), there
 
 
 def _made_up(ids: tuple[str, ...]) -> bool:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..batch import Batch
@@ -106,7 +105,8 @@ class Pencil(OneNetwork):
 
     def label_direction(self, log_probs: Tensor, log_soft: Tensor, label: Tensor) -> Tensor:
         """N·C times the gradient of that loss with respect to the label logits."""
-        soft, one_hot = log_soft.exp(), F.one_hot(label, self.task.classes)
+        soft = log_soft.exp()
+        one_hot = torch.zeros_like(soft).scatter_(1, label.unsqueeze(1), 1.0)  # F.one_hot waits for the device
         if self.official_lo:
             outer = torch.softmax(soft, 1) - one_hot
             pull = soft * (outer - (soft * outer).sum(1, keepdim=True))

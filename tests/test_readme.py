@@ -1,0 +1,68 @@
+"""Every command and every piece of Python in the README and the docs runs as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .blobs import blobs
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+pytestmark = pytest.mark.slow
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    """Code blocks of the pages, in order. A block that a page marks with `# not run` is for reading only."""
+    found = []
+    for page in PAGES:
+        for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.DOTALL):
+            if "# not run" not in text:
+                found.append((page.name, text))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the reader would have it: noisy.npz and clean.npz."""
+    path = tmp_path_factory.mktemp("reader")
+    data = blobs()
+    np.savez(path / "noisy.npz", X=data.x, y=data.given)
+    np.savez(path / "clean.npz", X=data.clean_x, y=data.clean_y)
+    return path
+
+
+@pytest.mark.timeout(900)
+def test_commands_run(folder: Path) -> None:
+    commands = [
+        line.partition("#")[0].strip()
+        for _, text in blocks("bash")
+        for line in text.splitlines()
+        if line.startswith("mslg ")
+    ]
+    assert len(commands) >= 5
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split()],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("place", range(len(blocks("python"))), ids=lambda place: blocks("python")[place][0])
+def test_python_runs(folder: Path, place: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", blocks("python")[place][1]], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

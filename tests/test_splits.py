@@ -1,0 +1,120 @@
+"""Training, clean and held-out parts never overlap, and their order is a function of the seed."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslg.source import Source, make_source
+from mslg.splits import balanced, split
+
+
+def source(
+    count: int = 60, *, classes: int = 3, ids: str | None = None, start: int = 0, verified: bool = False
+) -> Source:
+    x = np.arange(start, start + count, dtype=np.float32)[:, None]
+    y = np.arange(count) % classes
+    return make_source(
+        x,
+        y,
+        ids=None if ids is None else [f"{ids}{start + i}" for i in range(count)],
+        verified_labels=y if verified else None,
+    )
+
+
+def test_a_number_of_clean_samples_comes_out_of_the_training_set() -> None:
+    data = split(source(300, verified=True), 240, seed=1)
+    assert data.clean is not None
+    assert data.select is not None
+    assert data.report is not None
+    parts = [data.train.index, data.clean.index, data.select.index, data.report.index]
+    together = torch.cat(parts)
+    assert sorted(together.tolist()) == list(range(300))
+    assert [len(part) for part in parts] == [60, 144, 48, 48]
+    for part in (data.clean, data.select, data.report):
+        assert torch.bincount(part.label).tolist() == [len(part) // 3] * 3
+
+
+def test_pairs_of_held_out_samples_are_not_handed_to_the_method() -> None:
+    data = split(source(300, verified=True), 240, seed=1)
+    assert data.pairs is not None
+    assert len(data.pairs[0]) == 144
+    everything = split(source(300, verified=True), 240, seed=1, hold_out=False)
+    assert everything.pairs is not None
+    assert len(everything.pairs[0]) == 240
+
+
+def test_few_clean_samples_are_all_used() -> None:
+    data = split(source(), source(30, start=1000))
+    assert data.clean is not None
+    assert len(data.clean) == 30
+    assert data.select is None
+    assert data.report is None
+
+
+def test_the_same_id_in_both_sets_moves_to_the_clean_one(caplog: pytest.LogCaptureFixture) -> None:
+    noisy, clean = source(ids="a"), source(12, ids="a", start=30)
+    with caplog.at_level(logging.INFO, logger="mslg"):
+        data = split(noisy, clean)
+    assert sorted(data.train.index.tolist()) == [*range(30), *range(42, 60)]
+    assert data.pairs is not None
+    assert torch.equal(data.pairs[0], noisy.label[30:42])
+    assert torch.equal(data.pairs[1], clean.label)
+    assert "12 samples are in both sets (by id): moved to the clean set" in caplog.text
+
+
+def test_the_same_content_under_another_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="sample 'b30' of the clean set has the same content as sample 'a30'"):
+        split(source(ids="a"), source(12, ids="b", start=30))
+
+
+def test_clean_classes_must_be_the_same() -> None:
+    with pytest.raises(ValueError, match="the clean set has the classes 0, 1, the noisy set 0, 1, 2"):
+        split(source(), source(12, classes=2, start=1000))
+
+
+def test_a_single_left_over_sample_joins_the_last_batch() -> None:
+    data = split(source(65), None, batch_size=16)
+    assert [len(batch.index) for batch in data.batches(0)] == [16, 16, 16, 17]
+    assert data.steps() == 4
+
+
+def test_excluded_samples_are_not_trained_on_and_serve_as_the_clean_set() -> None:
+    data = split(source(), None, batch_size=16, clean_batch_size=4)
+    excluded = torch.tensor([3, 7, 11, 20])
+    seen = torch.cat([batch.index for batch in data.batches(0, excluded=excluded)])
+    assert sorted(seen.tolist()) == sorted(set(range(60)) - set(excluded.tolist()))
+    clean = data.clean_batches(0, excluded=excluded)
+    assert sorted(next(clean).index.tolist()) == excluded.tolist()
+
+
+def test_clean_batches_can_start_anywhere() -> None:
+    data = split(source(), source(10, start=1000), clean_batch_size=4)
+    stream = data.clean_batches(2)
+    seen = [next(stream).index.tolist() for _ in range(7)]
+    for start in range(7):
+        again = data.clean_batches(2, start=start)
+        assert [next(again).index.tolist() for _ in range(7 - start)] == seen[start:]
+    assert len({tuple(sorted(batch)) for batch in seen}) > 2, "reshuffled when used up"
+
+
+def test_training_batches_can_start_anywhere() -> None:
+    data = split(source(), None, batch_size=16)
+    seen = [batch.index.tolist() for batch in data.batches(5)]
+    assert [batch.index.tolist() for batch in data.batches(5, start=2)] == seen[2:]
+
+
+@given(count=st.integers(1, 60), classes=st.integers(2, 6), seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_a_balanced_choice_is_as_even_as_can_be(count: int, classes: int, seed: int) -> None:
+    labels = torch.arange(60) % classes
+    chosen = balanced(labels, count, classes, seed)
+    counts = torch.bincount(labels[chosen], minlength=classes)
+    assert len(chosen) == count
+    assert len(set(chosen.tolist())) == count
+    assert int(counts.max() - counts.min()) <= 1
