@@ -28,8 +28,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mslg.batch import Batch
 from mslg.bilevel import Bilevel
 from mslg.losses import probability_tangent, reverse_kl, soft_cross_entropy
+from mslg.method import Task
+from mslg.methods.meta_weight_net import MetaWeightNet
 from mslg.networks.cnn import CNN8
 
 CLASSES = 10
@@ -131,6 +134,20 @@ def ours(*, look_ahead: float = LOOK_AHEAD, **options: Any) -> Callable[[Bench],
     return build
 
 
+def meta_weight_net(bench: Bench) -> Step:
+    """The method's own step, on the same network: one engine serves both."""
+    task = Task(bench.label, CLASSES, bench.network, epochs=1, batch_size=len(bench.label))
+    method = MetaWeightNet(task, look_ahead=LOOK_AHEAD)
+    method.optimizer = bench.optimizer
+    index = torch.arange(len(bench.label))
+    noisy, clean = Batch(index, bench.inputs, bench.label), Batch(index, bench.clean_inputs, bench.clean_label)
+
+    def step() -> None:
+        method.step(noisy, iter([clean]))
+
+    return step
+
+
 STEPS: dict[str, Callable[[Bench], Step]] = {
     "plain": plain,
     "double-backward": naive,
@@ -139,6 +156,7 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
     "difference": ours(mode="difference"),
     "no-look-ahead": ours(look_ahead=0.0),
     "head": ours(mode="head"),
+    "meta-weight-net": meta_weight_net,
 }
 
 

@@ -102,7 +102,7 @@ def test_the_gradient_of_the_weights_has_the_hand_checked_size() -> None:
 def reference_run(steps: int, network: Callable[[], nn.Module]) -> tuple[list[Tensor], list[Tensor]]:
     """The published algorithm, with the autograd of the whole look-ahead and a fresh pass for the base loss."""
     method = small(network)
-    net, weigh, noisy, clean = method.network, method.weight_net, toy.noisy_batch(), toy.clean_batch()
+    net, weigh, noisy = method.network, method.weight_net, toy.noisy_batch()
     adam = torch.optim.Adam(weigh.parameters(), lr=1e-3, weight_decay=1e-4)
     for _ in range(steps):
         gradient = torch.autograd.grad(clean_loss_ahead(method, 0.1, create_graph=True), list(weigh.parameters()))

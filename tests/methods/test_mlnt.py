@@ -81,7 +81,9 @@ def test_the_second_derivative_is_really_in_it() -> None:
     found, _ = method.meta_gradient(done, target, LABELINGS[:1])
     ahead = method.engine.look_ahead(done, lambda logits: F.cross_entropy(logits, LABELINGS[0]), 0.3)
     first_order, _ = method.engine.clean_gradient(
-        ahead, toy.noisy_batch().inputs, lambda logits: F.kl_div(logits.log_softmax(1), target.exp(), reduction="batchmean")
+        ahead,
+        toy.noisy_batch().inputs,
+        lambda logits: F.kl_div(logits.log_softmax(1), target.exp(), reduction="batchmean"),
     )
     assert not toy.close(found, [g for g in first_order if g is not None], 1e-4)
 
@@ -160,7 +162,9 @@ def slow_neighbours(method: MLNT, batch: Batch) -> list[set[int]]:
     features = body(batch.inputs).tolist()
     found = []
     for i, mine in enumerate(features):
-        distances = [(sum((a - b) ** 2 for a, b in zip(mine, theirs)), j) for j, theirs in enumerate(features) if j != i]
+        distances = [
+            (sum((a - b) ** 2 for a, b in zip(mine, theirs)), j) for j, theirs in enumerate(features) if j != i
+        ]
         found.append({j for _, j in sorted(distances)[:3]})
     return found
 

@@ -1,4 +1,4 @@
-"""A problem small enough to be differentiated by brute force: a tanh network in double precision, one batch of each kind."""
+"""A problem small enough to be differentiated by brute force: a tiny network in double precision, two batches."""
 
 from __future__ import annotations
 
