@@ -216,6 +216,25 @@ def test_the_constructor_is_a_schema(name: str) -> None:
         assert parameter.default is not inspect.Parameter.empty, parameter
 
 
+@pytest.mark.parametrize(("name", "preset"), [(name, p) for name in METHODS for p in METHODS.load(name).presets])
+def test_presets_bind_to_the_constructor(name: str, preset: str) -> None:
+    made = METHODS.load(name)
+    task = problem(name)[0].task
+    settings = made.presets[preset](task)
+    assert set(settings) <= set(inspect.signature(made).parameters)
+    if settings.get("transition") != "pairs":  # the toy task has no doubly labelled samples
+        made(task, **settings)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_page_of_the_docs_tells_about_it(name: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "methods" / f"{name}.md").read_text()
+    for heading in ("When to use it", "Arguments", "Logged metrics", "Differences from the original", "Published"):
+        assert f"## {heading}" in page
+    for argument in list(inspect.signature(METHODS.load(name)).parameters)[1:]:
+        assert f"`{argument}`" in page, argument
+
+
 @pytest.mark.parametrize("name", [name for name in METHODS if "clean set" in METHODS[name].needs])
 def test_without_clean_samples_the_error_says_what_to_pass(name: str) -> None:
     method, data, _ = problem(name)

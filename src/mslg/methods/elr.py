@@ -6,6 +6,7 @@ t_i ← m·t_i + (1 − m)·p_i,        loss = CE + weight · mean log(1 − ⟨
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,12 @@ class ELR(OneNetwork):
     momentum  how much of a sample's target stays at each visit (the paper's β)
     weight    of the penalty (the paper's λ); 0 = cross entropy
     """
+
+    presets: ClassVar = {
+        "cifar10-symmetric": lambda task: {"momentum": 0.7, "weight": 3.0},
+        "cifar10-asymmetric": lambda task: {"momentum": 0.9, "weight": 1.0},
+        "cifar100": lambda task: {"momentum": 0.9, "weight": 7.0},
+    }
 
     target: Tensor
     given: Tensor

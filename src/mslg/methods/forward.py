@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -37,6 +37,11 @@ class ForwardCorrection(Corrected):
     warm_up     with anchors: part of the run (or epochs, from 1 on) that trains the estimating network
     percentile  with anchors: samples at or above it are passed over; 100 = take the most probable sample
     """
+
+    presets: ClassVar = {
+        "cifar10": lambda task: {"transition": "given"},  # the paper supplies the exact matrix
+        "clothing1m": lambda task: {"transition": "pairs"},  # and counts it on the doubly labelled samples here
+    }
 
     needs = frozenset({"transition matrix"})
     inverse: Tensor

@@ -9,7 +9,7 @@ found, which are fixed from then on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,11 @@ class JointOptimization(OneNetwork):
     prior              "uniform", or "given": the shares of the given labels
     final_rate_factor  step 2's learning rate over step 1's; it is divided by ten at each third of step 2
     """
+
+    presets: ClassVar = {
+        "cifar10-symmetric": lambda task: {"prior_weight": 1.2, "entropy_weight": 0.8},
+        "cifar10-asymmetric": lambda task: {"prior_weight": 0.8, "entropy_weight": 0.4},
+    }
 
     soft: Tensor
     predictions: Tensor

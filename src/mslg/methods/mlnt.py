@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,11 @@ class MLNT(Method):
     memory       the teacher's mean never reaches further back than this share of the student's training: in a run much
                  shorter than the original's, its decay would leave the teacher where it began
     """
+
+    presets: ClassVar = {
+        "cifar10": lambda task: {"inner_rate": 0.2, "labelings": 10, "replaced": 0.5},
+        "clothing1m": lambda task: {"inner_rate": 0.02, "labelings": 10, "replaced": 0.5},
+    }
 
     def __init__(
         self,

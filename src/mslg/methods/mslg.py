@@ -57,6 +57,30 @@ def paper_settings(
     }
 
 
+PUBLISHED_BETA = {
+    ("uniform", 20): 4000.0,
+    ("uniform", 40): 4000.0,
+    ("uniform", 60): 2000.0,
+    ("uniform", 80): 400.0,
+    ("feature-dependent", 20): 4000.0,
+    ("feature-dependent", 40): 4000.0,
+    ("feature-dependent", 60): 4000.0,
+    ("feature-dependent", 80): 4000.0,
+}
+
+
+def published_beta(noise: str, rate: float) -> float:
+    """The paper's β on CIFAR-10 for a kind of noise and its rate; none is published for other rates than these."""
+    kinds = sorted({kind for kind, _ in PUBLISHED_BETA})
+    kind = noise.removesuffix("-released")  # the same noise, made as the authors' code makes it
+    expect_name("noise with a published β", kind, kinds)
+    percent = 100 * rate
+    if (kind, round(percent)) not in PUBLISHED_BETA or abs(percent - round(percent)) > 1e-6:
+        rates = ", ".join(str(known / 100) for name, known in PUBLISHED_BETA if name == kind)
+        raise ValueError(f"no β is published for {noise} noise at a rate of {rate}; there is one for {rates}")
+    return PUBLISHED_BETA[kind, round(percent)]
+
+
 def _published(task: Task) -> dict[str, Any]:
     """CIFAR-10 as the paper says: α = 0.5, β = 4000, losses averaged over the batch."""
     scaled = paper_settings(0.5, 4000, batch_size=task.batch_size, classes=task.classes)

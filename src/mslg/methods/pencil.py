@@ -13,8 +13,8 @@ closed form, so that with λ the paper's label learning rate and label_rate = λ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,18 @@ from ..labels import LabelTable
 from ..losses import cross_entropy, entropy, reverse_kl
 from ..method import OneNetwork, StepResult, Task
 from ..schedule import first_epoch, schedule
+
+
+def _settings(
+    alpha: float, beta: float, label_learning_rate: float, **others: float
+) -> Callable[[Task], dict[str, float]]:
+    """Settings as the paper gives them, with its λ translated for the task's batch size and number of classes."""
+
+    def of(task: Task) -> dict[str, float]:
+        rate = label_learning_rate / (task.batch_size * task.classes)
+        return {"alpha": alpha, "beta": beta, "label_rate": rate, **others}
+
+    return of
 
 
 class Pencil(OneNetwork):
@@ -38,6 +50,14 @@ class Pencil(OneNetwork):
     start              K: label logits begin at K·onehot(given)
     official_lo        the authors' code instead of their paper: a second softmax in the term of α, which weakens it
     """
+
+    presets: ClassVar = {
+        "cifar10-symmetric": _settings(0.1, 0.8, 300),
+        "cifar10-asymmetric": _settings(0.0, 0.4, 4000),
+        "clothing1m": _settings(
+            0.08, 0.8, 3000, label_learning=5 / 25, fixed_labels=15 / 25, final_rate_factor=0.0005 / 0.0016
+        ),
+    }
 
     def __init__(
         self,

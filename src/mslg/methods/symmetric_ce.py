@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ..batch import Batch
 from ..losses import cross_entropy, reverse_cross_entropy
@@ -20,6 +21,12 @@ class SymmetricCE(OneNetwork):
     beta      weight of reverse cross entropy, which is robust and learns slowly
     log_zero  what log 0 is taken to be (the paper's A); only its product with beta matters
     """
+
+    presets: ClassVar = {
+        "cifar10": lambda task: {"alpha": 0.1, "beta": 1.0},
+        "cifar100": lambda task: {"alpha": 6.0, "beta": 0.1},
+        "mnist": lambda task: {"alpha": 0.01, "beta": 1.0},
+    }
 
     def __init__(self, task: Task, *, alpha: float = 0.1, beta: float = 1.0, log_zero: float = math.log(1e-4)) -> None:
         super().__init__(task)
