@@ -55,20 +55,17 @@ class Bar(Silent):
 
     def __init__(self, title: str = "training") -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._title = title
-        self._news = ""
+        # Narrow enough for 80 columns: what is cut off on a terminal is not there.
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             TextColumn("{task.fields[news]}"),
             console=Console(stderr=True),
-            transient=False,
         )
 
     def begin(self, epochs: int, work: float, done: float) -> None:
@@ -77,7 +74,7 @@ class Bar(Silent):
         self._bar.start()
 
     def advance(self, work: float, position: Position) -> None:
-        description = f"{self._title} · epoch {min(position.epoch + 1, self._epochs)}/{self._epochs}"
+        description = f"{self._title} {min(position.epoch + 1, self._epochs)}/{self._epochs}"
         self._bar.update(self._task, advance=work, description=description)
 
     def epoch(self, record: EpochRecord) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "step_cost.py"
-MODES = ["plain", "double-backward", "exact", "recompute", "difference", "no-look-ahead", "head"]
+MODES = {"plain", "double-backward", "exact", "recompute", "difference", "no-look-ahead", "head"}  # at least
 
 
 @pytest.fixture
@@ -44,9 +44,10 @@ def test_the_benchmark_prints_one_json_object() -> None:
 
 
 def test_every_mode_takes_its_step(step_cost: ModuleType) -> None:
-    assert list(step_cost.STEPS) == MODES
-    seconds = step_cost.measure_time(MODES, width=2, batch=4, rounds=1)
-    assert list(seconds) == MODES
+    modes = list(step_cost.STEPS)
+    assert set(modes) >= MODES
+    seconds = step_cost.measure_time(modes, width=2, batch=4, rounds=1)
+    assert list(seconds) == modes
     assert all(taken > 0 for taken in seconds.values())
     multiples = step_cost.in_multiples_of_plain({**seconds, "head": None})
     assert multiples["plain"] == 1

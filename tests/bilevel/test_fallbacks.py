@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,15 +20,6 @@ from mslg.bilevel.engine import Rung
 CLASSES = 3
 GRAPH = "the recorded graph"
 DIFFERENCE = "a central finite difference (approximate)"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on several threads, and much slower where tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class TransformerClassifier(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,15 +27,6 @@ OPTIONS: list[dict[str, Any]] = [{"mode": mode} for mode in MODES] + [
     {"mode": "difference", "central": True},
     {"mode": "head", "recompute": True},
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on several threads, and much slower where tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def network(dropout: float = 0.3) -> nn.Module:

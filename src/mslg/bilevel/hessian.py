@@ -42,7 +42,10 @@ def _twice(
     leaves = [p.detach().requires_grad_() for p in parameters]
     with torch.enable_grad():
         gradient = torch.autograd.grad(loss(leaves), leaves, create_graph=True, allow_unused=True)
-        used = [(g, v) for g, v in zip(gradient, vector) if g is not None and g.requires_grad]
+        used = [(g, v) for g, v in zip(gradient, vector) if g is not None]
+        if not all(g.requires_grad for g, _ in used):
+            # A constant gradient, or an operator that cuts its second derivative off: only a difference tells which.
+            raise RuntimeError("a gradient without a graph of its own")
         product = torch.autograd.grad([g for g, _ in used], leaves, [v for _, v in used], allow_unused=True)
     return [torch.zeros_like(p) if h is None else h for p, h in zip(leaves, product)]
 
