@@ -20,13 +20,10 @@ pytestmark = pytest.mark.slow
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
-    """Code blocks of the pages, in order. A block that a page marks with `# not run` is for reading only."""
-    found = []
-    for page in PAGES:
-        for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.DOTALL):
-            if "# not run" not in text:
-                found.append((page.name, text))
-    return found
+    """Code blocks of the pages, in order. Blocks marked `sh` and `py` need what a test has not, and are only read."""
+    return [
+        (page.name, text) for page in PAGES for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
 
 
 @pytest.fixture(scope="module")

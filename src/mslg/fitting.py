@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from .augment import Augment
 from .estimate import in_words, seconds_per_plain_step, work_of
 from .exam import Exam
 from .execution import Result as Result
@@ -56,6 +57,8 @@ def fit(
     transition: Any = None,
     head: str | None = None,
     hold_out: bool = True,
+    augment: Any = None,
+    augment_clean: bool = False,
     seed: int = 0,
     device: str = "auto",
     output: Path | str | None = None,
@@ -75,6 +78,8 @@ def fit(
     clean        the same with verified labels; or a number of verified samples to take out of `noisy`; or "auto";
                  200 or more are divided 60/20/20 into those that steer, select and report (unless hold_out=False)
     method       a name from `mslg list methods`; further keyword arguments go to its constructor
+    augment      words such as ["flip", "crop-4", "normalise-0.5"], or functions of a tensor (see `mslg.augment`);
+                 what is random in them is for training batches only, with augment_clean=True for clean ones too
     output       a folder for the run: config, metrics, checkpoints, model, labels. With resume=True a run that was
                  interrupted goes on where it was, bit for bit
     time_budget  seconds: the number of epochs is reduced so that the run fits
@@ -82,6 +87,7 @@ def fit(
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; a run needs at least 1")
     where = _device(device)
+    changes = Augment.parse(augment)
     source = as_source(noisy, "the noisy set")
     if true_labels is not None:
         source = source.with_true_labels(true_labels)
@@ -100,6 +106,8 @@ def fit(
         clean_batch_size=clean_batch_size,
         seed=seed,
         device=where,
+        augment=changes,
+        augment_clean=augment_clean,
     )
 
     def new_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -139,6 +147,7 @@ def fit(
             learner = build_method(method, new_task(epochs), data, preset, settings)
     resolved = {
         "data": {"samples": len(source), "fingerprint": source.fingerprint(), **(config or {}).get("data", {})},
+        "noise": (config or {}).get("noise", {}),
         "network": {"class": type(learner.deployed()).__name__, **(config or {}).get("network", {})},
         "method": {"name": method, "preset": preset, **plain_settings(learner, settings)},
         "train": {
@@ -150,6 +159,8 @@ def fit(
             "weight_decay": weight_decay,
             "schedule": schedule,
             "hold_out": hold_out,
+            "augment": changes.words,
+            "augment_clean": augment_clean,
             "seed": seed,
         },
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,13 @@ from .trace import Trace
 
 FORMAT = 1
 PIECE = 65536  # rows handled at a time: the table may be larger than memory
+
+
+@runtime_checkable
+class Located(Protocol):
+    """Inputs that are files."""
+
+    def path(self, position: int) -> Path: ...
 
 
 def label_quality(trace: Trace, index: Tensor, given: Tensor) -> Tensor:
@@ -39,7 +47,7 @@ def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> 
         predicted = probs.argmax(1).cpu()
         soft = method.soft_labels(index.to(method.task.device))
         issue = predicted != given
-        yield pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "id": ids[index.numpy()],
                 "given_label": names[given.numpy()],
@@ -51,6 +59,9 @@ def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> 
                 "rank": ranks[done : done + len(index)],
             }
         )
+        if isinstance(source.store, Located):
+            frame["path"] = [str(source.store.path(position)) for position in index.tolist()]
+        yield frame
         done += len(index)
 
 

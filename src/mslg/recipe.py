@@ -1,6 +1,7 @@
 """Settings of a run as tables: constructor defaults ← recipe ← command line. A run's config.toml is a recipe itself.
 
-[data]     source, clean, noise, rate, root
+[data]     source, clean, noise, rate, root; size, channels, corrupt for image files; settings of named data sets
+[noise]    settings of the noise, such as convention, probabilities, transition
 [network]  name, and its constructor's arguments
 [method]   name, preset, and its constructor's arguments
 [train]    epochs, batch_size, optimizer, learning_rate, … : the arguments of `mslg.fit`
@@ -17,8 +18,14 @@ from typing import Any
 
 from .names import unknown
 
-TABLES = ("data", "network", "method", "train")
-DATA_KEYS = ("source", "clean", "noise", "rate")
+TABLES = ("data", "noise", "network", "method", "train")
+DATA_KEYS = (
+    *("source", "clean", "noise", "rate", "root"),
+    *("size", "channels", "corrupt"),  # how image files are read
+    *("human", "human_file", "food101", "mini"),  # settings of some of the named data sets
+    *("features", "features_weights", "features_prepare"),  # a backbone, its weights, how images are prepared for it
+    *("clean_from", "test"),  # "test": the clean samples are cut from the test set, of which so many are left
+)
 TRAIN_KEYS = (
     "epochs",
     "batch_size",
@@ -29,6 +36,8 @@ TRAIN_KEYS = (
     "schedule",
     "noise_rate",
     "hold_out",
+    "augment",
+    "augment_clean",
     "seed",
 )
 RECORDED = {"data": ("samples", "fingerprint"), "network": ("class",)}  # written by a run, not settings
@@ -80,7 +89,12 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
     result: Settings = {name: {} for name in TABLES}
     for layer in layers:
         for name, table in layer.items():
-            result[name].update({key: value for key, value in table.items() if value is not None})
+            given = {key: value for key, value in table.items() if value is not None}
+            if name in ("method", "network") and given.get("name", result[name].get("name")) != result[name].get(
+                "name"
+            ):
+                result[name] = {}  # the settings of another method mean nothing to this one
+            result[name].update(given)
     return result
 
 
@@ -117,25 +131,71 @@ def _owner(key: str, method: str) -> str:
     raise unknown("setting", key, [*known, *TRAIN_KEYS, "network.…"])
 
 
-def run_recipe(settings: Settings, fit: Callable[..., Any], **options: Any) -> Any:
-    """Load the data, corrupt it if asked to, make the network, and fit."""
+def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | None = None, **options: Any) -> Any:
+    """Load the data, corrupt it if asked to, make the network, and fit. The number of worker processes is no part of
+    the settings: it changes no result, and a run may be resumed with another."""
+    from .augment import Augment
     from .datasets.open import open_data
     from .networks.build import default_network, network_factory
 
     seed = int(settings["train"].get("seed", 0))
-    opened = open_data(settings["data"], seed=seed)
+    opened = open_data(settings["data"], noise_settings=settings.get("noise"), seed=seed, workers=workers)
+    data, train = dict(settings["data"]), dict(settings["train"])
+    if data.get("clean_from") is not None or data.get("test") is not None:
+        opened = opened._replace(**_clean_from_test(opened, data, seed))
+    if data.get("features") is not None:
+        opened = opened._replace(**_features(opened, data, train.pop("augment", None), options))
+    augment = Augment.parse(train.get("augment"))
     network = dict(settings["network"])
-    network["name"] = name = network.pop("name", None) or default_network(opened.train)
+    network["name"] = name = network.pop("name", None) or default_network(opened.train, augment)
     method = dict(settings["method"])
-    train = {"noise_rate": opened.noise_rate, "transition": opened.transition, **settings["train"]}
+    train = {"noise_rate": opened.noise_rate, "transition": opened.transition, **train}
+    sizes = {key: value for key, value in network.items() if key != "name"}
     return fit(
-        network_factory(name, opened.train, **{key: value for key, value in network.items() if key != "name"}),
+        network_factory(name, opened.train, augment=augment, **sizes),
         opened.train,
         opened.clean,
         method=method.pop("name", "mslg"),
         test=opened.test,
-        config={"data": settings["data"], "network": network},
+        config={"data": data, "noise": settings.get("noise", {}), "network": network},
         **train,
         **method,
         **options,
     )
+
+
+def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    from .names import expect_name
+    from .splits import clean_from_test
+
+    expect_name("place to take clean samples from", str(data.get("clean_from")), ["test"])
+    if not isinstance(opened.clean, int) or opened.test is None:
+        raise ValueError(
+            'clean_from = "test" needs a number of clean samples and data with a test set; '
+            "give clean = N, or leave clean_from out"
+        )
+    clean, test = clean_from_test(opened.test, opened.clean, data.get("test"), seed)
+    return {"clean": clean, "test": test}
+
+
+def _features(opened: Any, data: dict[str, Any], augment: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Training, clean and test inputs replaced by a backbone's features. How the images were prepared is written into
+    the data's settings, so that a resumed run prepares them likewise."""
+    from .augment import Augment
+    from .features import backbone, extract, preparation
+    from .source import Source
+
+    name, weights = str(data["features"]), data.get("features_weights")
+    if (words := data.get("features_prepare")) is not None:
+        prepare = Augment.parse(words)
+    else:
+        prepare = preparation(name, opened.train, Augment.parse(augment))
+    data["features_prepare"] = prepare.words
+    network = backbone(name, opened.train, prepare=prepare, weights=weights)
+    parts = {"train": opened.train, "clean": opened.clean, "test": opened.test}
+    told = {key: options[key] for key in ("device", "progress") if key in options}
+    return {
+        key: extract(part, network, prepare=prepare, name=name, **told)
+        for key, part in parts.items()
+        if isinstance(part, Source)
+    }

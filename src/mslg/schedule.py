@@ -42,6 +42,7 @@ SCHEDULES: dict[str, Schedule] = {
     "cosine": cosine,
     "steps": Steps({1 / 3: 0.1, 2 / 3: 0.01}),  # the paper's 40 and 80 of 120 epochs
     "released-steps": Steps({41 / 120: 0.1, 81 / 120: 0.01}),  # the paper's code changes one epoch later
+    "half-step": Steps({1 / 2: 0.1}),  # the paper's Clothing1M and Food-101N: 5 of 10 epochs
 }
 
 

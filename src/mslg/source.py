@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from .batch import Inputs, map_inputs
+
+MOST_CLASSES = 100_000  # more are codes or ids that were taken for class numbers
 
 
 class InputStore(Protocol):
@@ -146,14 +149,13 @@ def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tupl
     elif array.dtype.kind == "f":
         numbers = _from_floats(array, name)
     else:
-        texts = array.astype(str)
-        names = tuple(sorted(set(texts.tolist()))) if classes is None else tuple(map(str, classes))
-        position = {text: number for number, text in enumerate(names)}
-        strangers = sorted(set(texts.tolist()) - set(names))
-        if strangers:
-            raise ValueError(f"{name} has the label '{strangers[0]}', which is none of the classes {', '.join(names)}")
-        return torch.tensor([position[text] for text in texts.tolist()], dtype=torch.int64), names
+        return _from_texts(array, classes, name)
     count = len(classes) if classes is not None else int(numbers.max()) + 1 if len(numbers) else 0
+    if classes is None and count > MOST_CLASSES:
+        raise ValueError(
+            f"{name} has the label {count - 1}; whole numbers are class numbers, counted from 0, and {MOST_CLASSES} "
+            "classes are the most: give codes as text, such as 'c1000000'"
+        )
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if len(wrong):
         raise ValueError(
@@ -168,6 +170,20 @@ def leaves(inputs: Inputs) -> list[Tensor]:
     found: list[Tensor] = []
     map_inputs(lambda tensor: found.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
     return found
+
+
+def _from_texts(
+    array: np.ndarray[Any, Any], classes: Sequence[str] | None, name: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    numbers, found = pd.factorize(array.astype(str).astype(object))  # by hashing: a million labels in a moment
+    present = [str(text) for text in found]
+    names = tuple(sorted(present)) if classes is None else tuple(map(str, classes))
+    position = {text: number for number, text in enumerate(names)}
+    strangers = sorted(set(present) - set(names))
+    if strangers:
+        raise ValueError(f"{name} has the label '{strangers[0]}', which is none of the classes {', '.join(names)}")
+    places = np.array([position[text] for text in present], dtype=np.int64)
+    return torch.as_tensor(places[numbers]), names
 
 
 def _from_floats(array: np.ndarray[Any, Any], name: str) -> Tensor:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import tee
 
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 
-from .batch import Batch
+from .augment import UNCHANGED, Augment
+from .batch import Batch, map_inputs
 from .seeds import generator, numpy_generator
-from .source import InputStore, Source, TensorStore, leaves
+from .source import DatasetStore, InputStore, Source, TensorStore, leaves
 
 log = logging.getLogger("mslg")
 
 SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
 CPU = torch.device("cpu")
 PARTS = (0.6, 0.2, 0.2)  # meta, select, report
+FAR = 0.25  # total variation distance between class shares from which a clean set is called unlike the noisy one
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,10 @@ class Samples:
         """The samples at these positions of this selection."""
         return Samples(self.store, self.index[positions], self.label[positions])
 
-    def batches(self, groups: list[Tensor]) -> Iterator[Batch]:
-        """A batch for each group of positions."""
-        parts = [self.at(group) for group in groups]
-        for part, inputs in zip(parts, self.store.batches(part.index for part in parts)):
+    def batches(self, groups: Iterable[Tensor]) -> Iterator[Batch]:
+        """A batch for each group of positions. A store that reads lazily may ask for groups ahead of their time."""
+        parts, ahead = tee(self.at(group) for group in groups)
+        for inputs, part in zip(self.store.batches(part.index for part in ahead), parts):
             yield Batch(part.index, inputs, part.label)
 
 
@@ -56,6 +60,8 @@ class Splits:
     clean_batch_size: int = 128
     seed: int = 0
     device: torch.device = CPU
+    augment: Augment = UNCHANGED
+    augment_clean: bool = False  # whether clean batches are changed at random too
 
     def steps(self, excluded: Tensor | None = None) -> int:
         """Steps an epoch."""
@@ -66,8 +72,9 @@ class Splits:
         kept = self._kept(excluded)
         order = kept[torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))]
         groups = [order[slice(*bounds)] for bounds in _groups(len(order), self.batch_size)]
-        for batch in self.train.batches(groups[start:]):
-            yield batch.to(self.device)
+        for step, batch in enumerate(self.train.batches(groups[start:]), start):
+            batch = batch.to(self.device)
+            yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", epoch, step))
 
     def clean_batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> CleanBatches:
         """An endless iterator over clean batches. Samples that a method has taken out of training serve as the clean
@@ -75,14 +82,16 @@ class Splits:
         samples = self.clean
         if samples is None and excluded is not None and len(excluded):
             samples = self.train.at(torch.isin(self.train.index, excluded.cpu()).nonzero().flatten())
-        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device)
+        random = self.augment if self.augment_clean else self.augment.prepared()
+        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device, random)
 
     def in_order(self, samples: Samples | None = None, *, excluded: Tensor | None = None) -> Iterator[Batch]:
         """Training samples (or others) once, in their own order: for passes that measure rather than train."""
         samples = self.train if samples is None else samples
         kept = self._kept(excluded) if samples is self.train else torch.arange(len(samples))
         for batch in samples.batches(list(kept.split(4 * self.batch_size))):
-            yield batch.to(self.device)
+            batch = batch.to(self.device)
+            yield replace(batch, inputs=self.augment.measuring(batch.inputs))
 
     def _kept(self, excluded: Tensor | None) -> Tensor:
         if excluded is None or not len(excluded):
@@ -94,10 +103,18 @@ class CleanBatches:
     """Endless batches of clean samples, reshuffled when used up. `position` counts those handed out this epoch."""
 
     def __init__(
-        self, samples: Samples | None, size: int, seed: int, epoch: int, position: int, device: torch.device
+        self,
+        samples: Samples | None,
+        size: int,
+        seed: int,
+        epoch: int,
+        position: int,
+        device: torch.device,
+        augment: Augment = UNCHANGED,
     ) -> None:
         self.samples, self.size, self.seed, self.epoch, self.position = samples, size, seed, epoch, position
-        self.device = device
+        self.device, self.augment = device, augment
+        self._stream: Iterator[Batch] | None = None
 
     def __iter__(self) -> CleanBatches:
         return self
@@ -108,13 +125,23 @@ class CleanBatches:
                 "this method needs clean samples and there are none; pass clean= (--clean): a set of verified samples, "
                 'a number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
             )
-        count = len(self.samples)
-        size = min(self.size, count)
-        round_, within = divmod(self.position, count // size)
-        order = torch.randperm(count, generator=generator(self.seed, "clean order", self.epoch, round_))
+        if self._stream is None:  # one for all batches: a store that reads lazily then reads ahead
+            groups = _clean_groups(len(self.samples), self.size, self.seed, self.epoch, self.position)
+            self._stream = self.samples.batches(groups)
+        batch = next(self._stream).to(self.device)
         self.position += 1
-        (batch,) = self.samples.batches([order[within * size : (within + 1) * size]])
-        return batch.to(self.device)
+        step = self.position - 1
+        return replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment clean", self.epoch, step))
+
+
+def _clean_groups(count: int, size: int, seed: int, epoch: int, position: int) -> Iterator[Tensor]:
+    # A function, not a method: a stream that held on to its CleanBatches would keep its worker processes alive.
+    size = min(size, count)
+    while True:
+        round_, within = divmod(position, count // size)
+        order = torch.randperm(count, generator=generator(seed, "clean order", epoch, round_))
+        yield order[within * size : (within + 1) * size]
+        position += 1
 
 
 def _groups(count: int, size: int) -> list[tuple[int, int]]:
@@ -134,6 +161,8 @@ def split(
     clean_batch_size: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    augment: Augment = UNCHANGED,
+    augment_clean: bool = False,
 ) -> Splits:
     """Training and clean parts. `clean` is a source with verified labels, a number of verified samples to take out of
     the noisy source (class-balanced), or None. With `hold_out`, 200 clean samples or more are divided 60/20/20 into
@@ -173,6 +202,8 @@ def split(
         clean_batch_size=clean_batch_size or batch_size,
         seed=seed,
         device=torch.device(device),
+        augment=augment,
+        augment_clean=augment_clean,
     )
 
 
@@ -189,7 +220,7 @@ def check_train(train: Samples, classes: tuple[str, ...]) -> None:
 
 
 def check_clean(clean: Source, noisy: Source) -> None:
-    """A clean set must not be empty; one without samples of some class gets a warning."""
+    """A clean set must not be empty; one that lacks a class, or has other class shares, gets a warning."""
     if len(clean) == 0:
         raise ValueError('the clean set is empty; give at least a few verified samples a class, or clean="auto"')
     if clean.classes != noisy.classes:
@@ -201,6 +232,62 @@ def check_clean(clean: Source, noisy: Source) -> None:
     if missing:
         names = ", ".join(noisy.classes[c] for c in missing)
         log.warning("the clean set has no sample of: %s. Labels cannot be learned towards a class it lacks.", names)
+    _compare_shares(clean.label, noisy.label, noisy.classes)
+
+
+def _compare_shares(clean: Tensor, noisy: Tensor, classes: tuple[str, ...]) -> None:
+    """Warn when the clean set's class shares are further from the noisy set's than chance and taste allow."""
+    there, here = (torch.bincount(label, minlength=len(classes)).double() / len(label) for label in (clean, noisy))
+    distance = float((there - here).abs().sum() / 2)
+    # What a fair draw of this size differs by on average: few samples of many classes are never in proportion.
+    chance = float((here * (1 - here) / (2 * torch.pi * len(clean))).sqrt().sum())
+    if distance <= FAR + chance:
+        return
+    worst = int((there - here).abs().argmax())
+    log.warning(
+        "the clean set's class shares differ from the noisy set's by %.0f %% (most of all '%s': %.0f %% of the clean, "
+        "%.0f %% of the noisy labels). The labels learned lean towards the clean set's shares: draw it in proportion "
+        "if these are not the true ones, and read the macro accuracy.",
+        *(100 * distance, classes[worst], 100 * there[worst], 100 * here[worst]),
+    )
+
+
+def clean_from_test(test: Source, count: int, kept: int | None, seed: int) -> tuple[Source, Source]:
+    """A clean set cut from the test set, and what is left of it (or `kept` samples of that): the paper's protocol, for
+    comparison with its numbers. Both are class-balanced."""
+    rest = len(test) - count if kept is None else kept
+    if count < 1 or rest < 1 or count + rest > len(test):
+        raise ValueError(
+            f"{count} clean and {rest} test samples were asked for out of a test set of {len(test)}; "
+            f"together they may be at most {len(test)}"
+        )
+    classes = len(test.classes)
+    chosen = balanced(test.label, count, classes, seed)
+    others = _others(len(test), chosen)
+    tested = others[balanced(test.label[others], rest, classes, seed)]
+    return _subset(test, chosen), _subset(test, tested)
+
+
+def _subset(source: Source, positions: Tensor) -> Source:
+    store: InputStore
+    if isinstance(source.store, TensorStore):
+        store = TensorStore(map_inputs(lambda tensor: tensor[positions], source.store.tensors))
+    elif callable(at := getattr(source.store, "at", None)):
+        store = at(positions.numpy())
+    else:
+        store = DatasetStore(Subset(getattr(source.store, "dataset"), positions.tolist()))  # noqa: B009
+
+    def some(labels: Tensor | None) -> Tensor | None:
+        return None if labels is None else labels[positions]
+
+    return replace(
+        source,
+        store=store,
+        label=source.label[positions],
+        ids=tuple(source.ids[position] for position in positions.tolist()),
+        true_label=some(source.true_label),
+        verified_label=some(source.verified_label),
+    )
 
 
 def _verified_labels(source: Source) -> Tensor:

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .check import check
 from .demo import demo
 from .doctor import doctor
 from .fit import fit
 from .list import list_
+from .noise import noise
 
 app = typer.Typer(
     name="mslg",
@@ -22,6 +24,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(fit)
+app.command()(check)
+app.command()(noise)
 app.command("list")(list_)
 app.command()(doctor)
 

@@ -16,16 +16,32 @@ from ..recipe import assignments, checked, load_recipe, merged, run_recipe
 
 def fit(
     data: Annotated[
-        str | None, typer.Argument(help="An .npz with X and y, or a data set's name (mslg list datasets).")
+        str | None,
+        typer.Argument(
+            help="An image folder, a .csv or .parquet manifest, an .npz, or a data set's name (mslg list datasets)."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder.")] = None,
     clean: Annotated[
         str | None,
         typer.Option(help="Clean data like DATA; or a number of verified samples to take out of it; or auto."),
     ] = None,
+    root: Annotated[str | None, typer.Option(help="Where the files of a named data set are.")] = None,
+    corrupt: Annotated[str | None, typer.Option(help="Images that cannot be read: error (default) or skip.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
     method: Annotated[str | None, typer.Option(help="See: mslg list methods.")] = None,
     preset: Annotated[str | None, typer.Option(help="A named set of the method's settings, such as released.")] = None,
-    network: Annotated[str | None, typer.Option(help="See: mslg list networks; or package.module:factory.")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="See: mslg list networks; or torchvision:NAME, timm:NAME, package.module:factory."),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Run this network once over the data and train a head on its features: named like NETWORK."),
+    ] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="What is done to images, such as 'flip crop-4 normalise-0.5'.")
+    ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="A recipe's name or a TOML file; other options win over it.")
     ] = None,
@@ -57,6 +73,8 @@ def fit(
 
     mslg fit data.npz --clean clean.npz -o runs/first
 
+    mslg fit photos/ --clean verified/ -o runs/photos
+
     mslg fit digits --noise uniform --rate 0.4 --clean 100 -o runs/digits --epochs 20
 
     mslg fit -o runs/first --resume
@@ -68,7 +86,15 @@ def fit(
     if resume and output is not None and (output / "config.toml").exists():
         layers.append(_of_run(output))
     given = {
-        "data": {"source": data, "clean": _number(clean), "noise": noise, "rate": rate},
+        "data": {
+            "source": data,
+            "clean": _number(clean),
+            "noise": noise,
+            "rate": rate,
+            "features": features,
+            "root": root,
+            "corrupt": corrupt,
+        },
         "network": {"name": network},
         "method": {"name": method, "preset": preset},
         "train": {
@@ -77,6 +103,7 @@ def fit(
             "learning_rate": learning_rate,
             "seed": seed,
             "noise_rate": noise_rate,
+            "augment": None if augment is None else augment.split(),
         },
     }
     layers.append(given)
@@ -84,7 +111,7 @@ def fit(
     layers.append(assignments(settings or [], name))
     resolved = merged(*layers)
     if "source" not in resolved["data"]:
-        raise typer.BadParameter("name the data: an .npz file or a data set (mslg list datasets)")
+        raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
     if output is None:
         raise typer.BadParameter("name a folder for the run with -o")
 
@@ -93,6 +120,7 @@ def fit(
     result = run_recipe(
         resolved,
         fit_data,
+        workers=workers,
         output=output,
         resume=resume,
         force=force,

@@ -8,5 +8,27 @@ DATASETS = Registry(
     "data set",
     {
         "digits": Entry("mslg.datasets.digits:digits", "1,797 real 8×8 images of handwritten digits, embedded"),
+        "cifar10": Entry("mslg.datasets.cifar:cifar10", "60,000 images of 10 kinds of things, 32×32", ("root",)),
+        "cifar100": Entry("mslg.datasets.cifar:cifar100", "60,000 images of 100 kinds of things, 32×32", ("root",)),
+        "cifar10-features": Entry(
+            "mslg.datasets.cifar10_features:cifar10_features", "CIFAR-10 as features of a pretrained network", ("root",)
+        ),
+        "fashion-mnist": Entry(
+            "mslg.datasets.fashion_mnist:fashion_mnist", "70,000 images of clothes, 28×28, grey", ("root",)
+        ),
+        "clothing1m": Entry(
+            "mslg.datasets.clothing1m:clothing1m", "a million shop images in 14 classes, labelled by texts", ("root",)
+        ),
+        "food101n": Entry(
+            "mslg.datasets.food101n:food101n", "310,009 images of 101 dishes, labelled by a search", ("root",)
+        ),
+        "animal10n": Entry(
+            "mslg.datasets.animal10n:animal10n", "55,000 images of 10 animals that look alike", ("root",)
+        ),
+        "webvision": Entry(
+            "mslg.datasets.webvision:webvision",
+            "images searched for by ImageNet's class names (mini by default)",
+            ("root",),
+        ),
     },
 )

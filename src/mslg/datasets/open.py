@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import filecmp
+import inspect
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
 
-from ..names import unknown
-from ..noise import NOISES
-from ..seeds import numpy_generator
+from ..images import ImageStore, MemoryImages, Reading, frame_of
+from ..names import UnknownName, unknown
+from ..networks.build import default_network, network_factory
+from ..noise.apply import corrupt, settings_of
+from ..noise.corruption import Corruption
 from ..source import Source
 from . import DATASETS
 from .arrays import npz
 from .bundle import Bundle
+from .folder import folder
+from .manifest import KINDS, manifest
 
 log = logging.getLogger("mslg")
+
+OPTIONS = ("human", "human_file", "food101", "mini")  # settings that some of the named data sets have
+METADATA = ("metadata.csv", "metadata.parquet")  # what makes a folder a Hugging Face imagefolder
+WAYS = "an image folder, a .csv or .parquet manifest, an .npz with X and y, or a data set's name"
 
 
 class Opened(NamedTuple):
@@ -30,48 +44,169 @@ class Opened(NamedTuple):
     transition: Tensor | None = None
 
 
-def open_data(settings: Mapping[str, Any], *, seed: int = 0) -> Opened:
+def open_data(
+    settings: Mapping[str, Any],
+    *,
+    noise_settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Opened:
     """Open the training data, corrupt its labels if a noise is named, and open the clean data."""
-    bundle = open_named(str(settings["source"]), seed=seed)
+    reading = reading_of(settings, workers)
+    options = {key: value for key, value in settings.items() if key in OPTIONS}
+    root = settings.get("root")
+    bundle = open_named(str(settings["source"]), seed=seed, root=root, reading=reading, options=options)
+    clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
     if (noise := settings.get("noise")) is not None:
-        corruption = NOISES.load(noise)(
-            train.label,
-            float(settings.get("rate", 0.4)),
-            numpy_generator(seed, "noise"),
-            classes=len(train.classes),
-        )
+        corruption = corrupted(train, noise, float(settings.get("rate", 0.4)), seed=seed, settings=noise_settings)
         log.info("%s noise: %.1f %% of the labels are now wrong", noise, 100 * corruption.rate)
         train, rate, transition = train.with_label(corruption.label), corruption.rate, corruption.realised.float()
-    return Opened(train, _open_clean(settings.get("clean"), train, seed), bundle.test, rate, transition)
+    return Opened(train, clean, bundle.test, rate, transition)
 
 
-def open_named(name: str, *, seed: int = 0) -> Bundle:
-    """A data set by name, or a file."""
+def reading_of(settings: Mapping[str, Any], workers: int | None = None) -> Reading:
+    """How image files are to be read, out of the settings of the data."""
+    return Reading(
+        workers=workers, **{key: settings[key] for key in ("size", "channels", "corrupt") if key in settings}
+    )
+
+
+def corrupted(
+    source: Source, kind: str, rate: float | None, *, seed: int = 0, settings: Mapping[str, Any] | None = None
+) -> Corruption:
+    """Corrupt the given labels. Noise that trains a network gets one that fits the data; `network` may name another."""
+    options, network = {}, {}
+    for key, value in (settings or {}).items():
+        if key.startswith("network."):
+            network[key.removeprefix("network.")] = value
+        else:
+            options[key] = value
+    trains = "network" in settings_of(kind) and options.get("probabilities") is None
+    if network and not trains:
+        raise ValueError(
+            f"{kind} noise trains no network here; leave out {', '.join(f'network.{key}' for key in network)}"
+        )
+    if trains and not callable(options.get("network")):
+        name = str(options.get("network") or default_network(source))
+        options["network"] = network_factory(name, source, **network)
+    return corrupt(source, kind, rate, seed=seed, settings=options)
+
+
+def open_named(
+    name: str,
+    *,
+    seed: int = 0,
+    root: str | Path | None = None,
+    reading: Reading | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Bundle:
+    """A data set by name, with `root` where its files are and `options` of its own; or a file, or a folder."""
+    reading = reading or Reading()
     if name in DATASETS:
-        opened: Bundle = DATASETS.load(name)(seed=seed)
-        return opened
+        return _open_registered(name, seed, root, reading, options or {})
+    if options:
+        raise ValueError(f"{', '.join(options)}: only named data sets have such settings, and {name} is none")
+    if name.startswith("hf:"):
+        from .hugging_face import hugging_face
+
+        return hugging_face(Path(name.removeprefix("hf:")), reading=reading)
     path = Path(name)
     if path.suffix == ".npz":
         return npz(path)
+    if path.suffix in KINDS:
+        return manifest(path, reading=reading)
+    if path.is_dir():
+        listed = next((path / file for file in METADATA if (path / file).exists()), None)
+        return folder(path, reading=reading) if listed is None else manifest(listed, reading=reading)
     if path.exists():
-        raise ValueError(f"{path} is no kind of data that can be read; give an .npz with X and y, or a data set's name")
-    raise unknown("data set", name, [*DATASETS, "a path to an .npz file"])
+        raise ValueError(f"{path} is no kind of data that can be read; give {WAYS}")
+    if len(path.parts) > 1 or path.suffix:
+        raise FileNotFoundError(f"there is no file or folder {path}; give {WAYS}")
+    raise unknown("data set", name, [*DATASETS, "the path of an image folder, a .csv, a .parquet or an .npz"])
 
 
-def _open_clean(clean: Any, train: Source, seed: int) -> Source | int | str | None:
+def _open_registered(
+    name: str, seed: int, root: str | Path | None, reading: Reading, options: Mapping[str, Any]
+) -> Bundle:
+    function = DATASETS.load(name)
+    wanted = inspect.signature(function).parameters
+    for key in options:
+        if key not in wanted:
+            own = [key for key in wanted if key not in ("root", "seed", "reading")]
+            raise unknown(f"setting of {name}", key, own or ["(it has none)"])
+    given: dict[str, Any] = {"seed": seed, "reading": reading, **options}
+    if "root" in wanted:
+        if root is None:
+            raise ValueError(
+                f"{name} needs the folder of its files: pass root= (--root); see docs/data.md for its layout"
+            )
+        given["root"] = Path(root)
+        if not given["root"].exists():
+            raise FileNotFoundError(f"there is no folder {root}; pass root= (--root): where the files of {name} are")
+    opened: Bundle = function(**{key: value for key, value in given.items() if key in wanted})
+    return opened
+
+
+def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, reading: Reading) -> Any:
+    """A clean set for the bundle's training samples: its own by name, a number, "auto", or data like the training's."""
+    train = bundle.train
     if clean is None or clean == "auto":
-        return None if clean is None else "auto"
+        return clean
     if str(clean).isdigit():
         return int(clean)
-    source = open_named(str(clean), seed=seed).train
-    return source if source.classes == train.classes else _with_classes(source, train)
+    if clean in bundle.clean:
+        return bundle.clean[clean]
+    alike = replace(reading, frame=frame_of(train.store) or reading.frame)
+    try:
+        source = open_named(str(clean), seed=seed, root=root, reading=alike).train
+    except UnknownName as error:
+        if not bundle.clean:
+            raise
+        raise unknown("clean set", clean, [*bundle.clean, "a number", "auto", "a path"]) from error
+    return distinct_ids(_verified_only(_with_classes(source, train), str(clean)), train, str(clean))
 
 
 def _with_classes(source: Source, like: Source) -> Source:
-    """A clean set may lack the last classes of numbers; its labels mean the same."""
-    from dataclasses import replace
+    """A clean set may lack some of the classes; its labels are numbered like the training labels."""
+    if source.classes == like.classes or not set(source.classes) <= set(like.classes):
+        return source
+    number = torch.tensor([like.classes.index(name) for name in source.classes] + [-1])  # the last is for −1
+    label, verified, true = (
+        None if labels is None else number[labels]
+        for labels in (source.label, source.verified_label, source.true_label)
+    )
+    assert label is not None
+    return replace(source, classes=like.classes, label=label, verified_label=verified, true_label=true)
 
-    if set(source.classes) <= set(like.classes) and source.classes == like.classes[: len(source.classes)]:
-        return replace(source, classes=like.classes)
-    return source
+
+def _verified_only(source: Source, name: str) -> Source:
+    """Where a clean set says which labels are verified, those count."""
+    if source.verified_label is None:
+        return source
+    unverified = int((source.verified_label < 0).sum())
+    if unverified:
+        raise ValueError(
+            f"{unverified} of {len(source)} samples of the clean set {name} have no verified label; "
+            "leave these out, or leave out the column if every label is verified"
+        )
+    return replace(source, label=source.verified_label)
+
+
+def distinct_ids(clean: Source, train: Source, name: str) -> Source:
+    """Two folders may each have a cat/1.jpg. Ids that were made from paths mean the same sample only if the files are
+    the same; otherwise the clean one's gets the folder's name in front."""
+    stores = (clean.store, train.store)
+    if not all(isinstance(store, ImageStore | MemoryImages) for store in stores):
+        return clean
+    here, there = (pd.Series(np.arange(len(source)), index=pd.Index(source.ids)) for source in (clean, train))
+    renamed = list(clean.ids)
+    for key in here.index.intersection(there.index):
+        files = clean.store.path(int(here[key])), train.store.path(int(there[key]))  # type: ignore[attr-defined]
+        made = all(file.as_posix().endswith(key) for file in files)
+        if made and all(file.exists() for file in files) and not filecmp.cmp(*files, shallow=False):
+            renamed[int(here[key])] = f"{Path(name).stem}/{key}"
+    count = sum(new != old for new, old in zip(renamed, clean.ids))
+    if count:
+        log.info("%d ids (paths) are in both sets but are different images: they are kept apart", count)
+    return replace(clean, ids=tuple(renamed))

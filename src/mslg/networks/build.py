@@ -1,43 +1,127 @@
-"""From a network's name and the data to a factory."""
+"""From a network's name and the data to a factory.
+
+A name is one of `mslg list networks`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..registry import load
+from ..augment import UNCHANGED, Augment
+from ..batch import Inputs, call
+from ..names import unknown
 from ..source import Source, leaves
 from . import NETWORKS
+from .head import fit_head
+from .libraries import LIBRARIES, own_factory
+from .weights import Weights, is_file, read_weights
+
+# What a factory may call the sizes it wants to be told.
+SIZES = {
+    "classes": ("classes", "num_classes", "n_classes"),
+    "inputs": ("inputs", "in_features"),
+    "channels": ("channels", "in_channels", "in_chans"),
+}
 
 
-def network_factory(name: str, source: Source, **settings: Any) -> Callable[[], nn.Module]:
-    """A factory for a registered network, or for `package.module:factory`; sizes are taken from the data."""
-    builder = load(name) if ":" in name else NETWORKS.load(name)
-    sizes = {"classes": len(source.classes), "inputs": _width(source), "channels": _channels(source)}
-    wanted = inspect.signature(builder).parameters
-    fitting = {key: value for key, value in sizes.items() if key in wanted and value is not None}
-    return lambda: builder(**{**fitting, **settings})
+def network_factory(
+    name: str, source: Source, *, augment: Augment = UNCHANGED, weights: str | None = None, **settings: Any
+) -> Callable[[], nn.Module]:
+    """A factory of the named network, its head and sizes fitted to the data as `augment` prepares it.
+
+    `weights` is a local file (safetensors, or a state dict saved by torch), or a name that the library of the network
+    knows, such as DEFAULT.
+    """
+    example = example_of(source, augment)
+    kind, mark, rest = name.partition(":")
+    classes = len(source.classes)
+    local = weights is not None and is_file(weights, library=kind in LIBRARIES and bool(mark))
+    found: list[Weights] = []
+
+    def load_into(network: nn.Module) -> nn.Module:
+        if local:
+            assert weights is not None
+            if not found:
+                found.append(read_weights(weights))  # once, however many networks are made
+            found[0].load_into(network)
+        return network
+
+    if mark and kind in LIBRARIES:
+        make = LIBRARIES[kind](rest, classes, _channels(example), None if local else weights, settings)
+        return lambda: load_into(make())
+    if mark:
+        builder = own_factory(name)
+    elif name in NETWORKS:
+        builder = NETWORKS.load(name)
+    else:
+        raise unknown("network", name, [*NETWORKS, "torchvision:NAME", "timm:NAME", "package.module:factory"])
+    arguments = {**_wanted_sizes(name, builder, example, classes), **settings}
+    return lambda: load_into(_built(name, builder, arguments, classes, example))
 
 
-def default_network(source: Source) -> str:
+def default_network(source: Source, augment: Augment = UNCHANGED) -> str:
     """The paper's CNN for images of 16 pixels and more, an MLP for everything else."""
-    shape = _shape(source)
+    shape = _shape(example_of(source, augment))
     return "cnn8" if len(shape) == 3 and min(shape[1:]) >= 16 else "mlp"
 
 
-def _shape(source: Source) -> tuple[int, ...]:
-    inputs = leaves(next(iter(source.store.batches([torch.zeros(1, dtype=torch.int64)]))))
-    return tuple(inputs[0].shape[1:])
+def example_of(source: Source, augment: Augment = UNCHANGED) -> Inputs:
+    """A batch of one sample, as a network will be given it."""
+    first = torch.zeros(1, dtype=torch.int64)
+    return augment.measuring(next(iter(source.store.batches([first]))))
 
 
-def _width(source: Source) -> int:
-    return int(torch.Size(_shape(source)).numel())
+def _built(
+    name: str, builder: Callable[..., Any], arguments: Mapping[str, Any], classes: int, example: Inputs
+) -> nn.Module:
+    try:
+        network = builder(**arguments)
+    except TypeError as error:
+        told = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        raise TypeError(f"{name} cannot be called with {told or 'no arguments'} ({error})") from error
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"{name} gave a {type(network).__name__}; it must return a torch.nn.Module")
+    if name not in NETWORKS and _outputs(name, network, example) != classes:
+        fit_head(network, classes)
+    return network
 
 
-def _channels(source: Source) -> int | None:
-    shape = _shape(source)
+def _outputs(name: str, network: nn.Module, example: Inputs) -> int:
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            return call(network, example).shape[1]
+    except RuntimeError as error:
+        shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(example))
+        raise ValueError(f"{name} cannot take inputs of shape {shapes} ({error})") from error
+    finally:
+        network.train(was_training)
+
+
+def _wanted_sizes(name: str, builder: Callable[..., Any], example: Inputs, classes: int) -> dict[str, int]:
+    known = {"classes": classes, "inputs": torch.Size(_shape(example)).numel(), "channels": _channels(example)}
+    wanted = inspect.signature(builder).parameters
+    told = {}
+    for size, names in SIZES.items():
+        for key in names:
+            if key in wanted:
+                if (value := known[size]) is None:
+                    shape = _shape(example)
+                    raise ValueError(f"{name} takes images, the inputs have shape {shape}; take another network: mlp")
+                told[key] = value
+    return told
+
+
+def _shape(example: Inputs) -> tuple[int, ...]:
+    return tuple(leaves(example)[0].shape[1:])
+
+
+def _channels(example: Inputs) -> int | None:
+    shape = _shape(example)
     return shape[0] if len(shape) == 3 else None

@@ -1,4 +1,4 @@
-"""What a noise generator returns."""
+"""What a noise generator returns, and the checks that all generators share."""
 
 from __future__ import annotations
 
@@ -24,13 +24,37 @@ class Corruption:
     @property
     def realised(self) -> Tensor:
         """The transition matrix as it came out; the row of a class without samples is that of the identity."""
-        classes = len(self.nominal)
-        counts = torch.bincount(self.before * classes + self.label, minlength=classes**2).view(classes, classes)
-        totals = counts.sum(1, keepdim=True)
-        return torch.where(totals > 0, counts / totals.clamp_min(1), torch.eye(classes)).double()
+        return transition_of(self.before, self.label, len(self.nominal))
 
 
-def check_rate(rate: float) -> None:
-    """A noise rate is a share."""
+def transition_of(before: Tensor, after: Tensor, classes: int) -> Tensor:
+    """The share of each class that went to each class; the row of a class without samples is that of the identity."""
+    counts = torch.bincount(before.long() * classes + after.long(), minlength=classes**2).view(classes, classes)
+    totals = counts.sum(1, keepdim=True)
+    return torch.where(totals > 0, counts.double() / totals.clamp_min(1), torch.eye(classes, dtype=torch.float64))
+
+
+def check(label: Tensor, rate: float | None, classes: int) -> None:
+    """A rate is a share, there must be another class to go to, and labels are class numbers."""
+    if rate is None:
+        raise ValueError("this noise needs a rate: the share of labels to corrupt, between 0 and 1")
     if not 0 <= rate <= 1:
         raise ValueError(f"a noise rate of {rate} is not possible; it is a share between 0 and 1")
+    if classes < 2:
+        raise ValueError(
+            f"a wrong label needs another class to go to, and there is {classes}; give data with two or more"
+        )
+
+    if label.dtype != torch.int64 or label.dim() != 1:
+        raise TypeError(f"the labels are {label.dtype} of shape {tuple(label.shape)}; a flat tensor of int64 is needed")
+    wrong = label[(label < 0) | (label >= classes)]
+    if len(wrong):
+        raise ValueError(f"there is the label {int(wrong[0])} ({len(wrong)} such samples); allowed: 0 to {classes - 1}")
+
+
+def whole(share: float) -> int:
+    """The whole number of samples in a share, rounded down.
+
+    The tiny addend undoes float errors: 0.35·20 is 7, though it is written as 6.999….
+    """
+    return int(share + 1e-9)

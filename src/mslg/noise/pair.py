@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from .corruption import Corruption, check_rate
+from .corruption import Corruption, check
+from .transition import corrupt_by
 
 
-def pair(label: Tensor, rate: float, generator: np.random.Generator, *, classes: int) -> Corruption:
-    """⌊n_i·rate⌋ samples of class i go to class i+1 (the last to the first)."""
-    check_rate(rate)
-    given = label.numpy().copy()
-    for own in range(classes):
-        members = generator.permutation(np.flatnonzero(label.numpy() == own))
-        given[members[: int(len(members) * rate + 1e-9)]] = (own + 1) % classes
-    eye = torch.eye(classes, dtype=torch.float64)
-    return Corruption(torch.as_tensor(given), label, (1 - rate) * eye + rate * eye.roll(1, dims=1))
+def pair(label: Tensor, rate: float, generator: np.random.Generator, *, classes: int, exact: bool = True) -> Corruption:
+    """⌊n_i·rate⌋ samples of class i go to class i+1 (the last to the first); `exact=False` draws each on its own."""
+    check(label, rate, classes)
+    eye = np.eye(classes)
+    return corrupt_by((1 - rate) * eye + rate * np.roll(eye, 1, axis=1), label, generator, exact=exact)

@@ -1,32 +1,57 @@
-"""Uniform noise: a wrong label is any other class, all equally likely."""
+"""Uniform noise: a wrong label is any other class, all equally likely.
+
+The same "rate" means different things in different papers, so the convention has a name: counts are exact or every
+sample is drawn on its own (Bernoulli), and a new label is drawn from the other classes (excluding its own) or from all
+of them (including it, so that only rate·(C−1)/C of the labels really change).
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .corruption import Corruption, check_rate
+from ..names import expect_name
+from .corruption import Corruption, check
+from .transition import corrupt_by
+
+CONVENTIONS = ("exact-excluding", "bernoulli-excluding", "exact-including", "bernoulli-including")
 
 
 def uniform(
-    label: Tensor, rate: float, generator: np.random.Generator, *, classes: int, fill: bool = False
+    label: Tensor,
+    rate: float,
+    generator: np.random.Generator,
+    *,
+    classes: int,
+    convention: str = "exact-excluding",
+    fill: bool = False,
 ) -> Corruption:
-    """Exact counts, own class excluded, as in the paper: ⌊n_i·rate/(C−1)⌋ samples of class i go to each class j ≠ i.
+    """The default is the paper's: ⌊n_i·rate/(C−1)⌋ samples of class i go to each class j ≠ i.
 
     In small classes the rounding down adds up; `fill` sends the samples missing to round(n_i·rate) to random classes.
     """
-    check_rate(rate)
+    check(label, rate, classes)
+    expect_name("convention", convention, CONVENTIONS)
+    if fill and convention != "exact-excluding":
+        raise ValueError(
+            f"fill=True belongs to the convention exact-excluding, not to {convention}; leave one of them out"
+        )
+    counts, _, own = convention.partition("-")
+    each = rate / (classes - 1) if own == "excluding" else rate / classes
+    nominal = np.full((classes, classes), each)
+    np.fill_diagonal(nominal, max(0.0, 1 - each * (classes - 1)))
+    if convention == "exact-including":
+        return Corruption(_redrawn(label, rate, generator, classes), label, torch.as_tensor(nominal))
+    return corrupt_by(nominal, label, generator, exact=counts == "exact", fill=fill)
+
+
+def _redrawn(label: Tensor, rate: float, generator: np.random.Generator, classes: int) -> Tensor:
+    """⌈rate·n⌉ random samples of the whole set get any label, their own among them."""
     given = label.numpy().copy()
-    for own in range(classes):
-        members = generator.permutation(np.flatnonzero(label.numpy() == own))
-        # The tiny addend undoes float errors such as 0.6·5000/9 = 333.33 written as 2999.999/9.
-        each = int(len(members) * rate / (classes - 1) + 1e-9)
-        for place, other in enumerate(c for c in range(classes) if c != own):
-            given[members[place * each : (place + 1) * each]] = other
-        if fill:
-            moved, wanted = each * (classes - 1), round(len(members) * rate)
-            others = generator.permutation([c for c in range(classes) if c != own])
-            given[members[moved:wanted]] = others[: wanted - moved]
-    nominal = torch.full((classes, classes), rate / (classes - 1), dtype=torch.float64)
-    return Corruption(torch.as_tensor(given), label, nominal.fill_diagonal_(1 - rate))
+    count = math.ceil(rate * len(given) - 1e-9)
+    chosen = generator.permutation(len(given))[:count]
+    given[chosen] = generator.integers(0, classes, size=count)
+    return torch.as_tensor(given)

@@ -1,0 +1,105 @@
+"""`mslg check`: look at all of the data before training on it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Annotated, Any
+
+import typer
+
+SHOWN = 10  # entries of a list that are printed; --json has all
+
+
+def check(
+    data: Annotated[str, typer.Argument(help="Data as for mslg fit.")],
+    clean: Annotated[str | None, typer.Option(help="Clean data as for mslg fit, to look for overlaps.")] = None,
+    root: Annotated[str | None, typer.Option(help="Where the files of a named data set are.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output, nothing left out.")] = False,
+) -> None:
+    """Count samples and classes, and find corrupt images, duplicates and overlaps.
+
+    The exit code is 1 if something is found that would stop or spoil a run.
+
+    Example: mslg check photos/ --clean verified.csv
+    """
+    from dataclasses import asdict
+
+    from ..datasets.inspection import inspect
+    from ..datasets.open import open_clean, open_named
+    from ..images import Reading
+    from ..source import Source
+
+    logging.getLogger().setLevel(logging.WARNING)
+    reading = Reading(corrupt="keep")  # corrupt images are what is looked for
+    bundle = open_named(data, root=root, reading=reading)
+    opened = open_clean(clean, bundle, root=root, reading=reading)
+    source = opened if isinstance(opened, Source) else None
+    total = sum(len(part) for part in (bundle.train, bundle.test, source) if part is not None)
+    with _Bar(total) as bar:
+        findings = inspect(bundle, source, workers=workers, advance=bar.advance)
+    if as_json:
+        print(json.dumps(asdict(findings), indent=1, ensure_ascii=False))
+    else:
+        _print(findings)
+    if findings.fatal:
+        raise typer.Exit(1)
+
+
+class _Bar:
+    """A bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("looking at samples", total=total)
+
+    def __enter__(self) -> _Bar:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+
+
+def _print(findings: Any) -> None:
+    print("samples   " + ", ".join(f"{count} {name}" for name, count in findings.samples.items()))
+    classes = sorted(findings.classes.items(), key=lambda pair: -pair[1])
+    print(f"classes   {len(classes)}: " + _some([f"{name} ({count})" for name, count in classes]))
+    print("sizes     " + _some([f"{size} ({count})" for size, count in findings.sizes.items()]))
+    _lines("corrupt", [f"{entry['id']} ({entry['part']}): {entry['problem']}" for entry in findings.corrupt])
+    _lines("same content", [" = ".join(group) for group in findings.duplicates])
+    _lines("in train and test", [" = ".join(pair) for pair in findings.leaks])
+    _lines("in both sets by id", findings.same_ids)
+    _lines("in both sets by content", [" = ".join(pair) for pair in findings.same_content])
+    for words in findings.warnings:
+        print(f"note      {words}")
+    for words in findings.fatal:
+        print(f"FATAL     {words}")
+    if not findings.fatal:
+        print("ok        nothing here would stop a run")
+
+
+def _some(words: list[str]) -> str:
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+
+
+def _lines(title: str, entries: list[str]) -> None:
+    if entries:
+        print(f"{title}: {len(entries)}")
+        for entry in entries[:SHOWN]:
+            print(f"  {entry}")
+        if len(entries) > SHOWN:
+            print(f"  and {len(entries) - SHOWN} more (--json lists them all)")

@@ -1,0 +1,97 @@
+"""`mslg noise`: data in; a file of corrupted labels and a picture of what went where out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..noise import NOISES
+
+
+def noise(
+    data: Annotated[
+        str, typer.Argument(help="As for mslg fit: a folder, a file, or a data set's name (mslg list datasets).")
+    ],
+    kind: Annotated[str, typer.Option(help="See: mslg list noises.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The Parquet file to write; the picture goes beside it.")
+    ],
+    rate: Annotated[
+        float | None, typer.Option(help="The share of labels to corrupt; only a matrix knows its own.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where the files of a named data set are.")] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same labels.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the noise: key=value. May be repeated.")
+    ] = None,
+    probabilities: Annotated[
+        Path | None, typer.Option(help="An .npy of (samples, classes), for noise made from a network's view.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.")] = False,
+) -> None:
+    """Corrupt the labels of a data set, and draw which class became which.
+
+    Examples:
+
+    mslg noise digits --kind uniform --rate 0.4 -o noisy.parquet
+
+    mslg noise digits --kind uniform --rate 0.4 --set convention=bernoulli-including -o noisy.parquet
+
+    mslg noise digits --kind feature-dependent --rate 0.4 --set cache=students.npz -o noisy.parquet
+    """
+    # Only our own details: the libraries that draw and load have very many.
+    logging.getLogger("mslg").setLevel(logging.DEBUG if verbose else logging.INFO)
+    _ = NOISES[kind]  # a name that does not exist is reported before anything is read
+    picture = output.with_suffix(".png")
+    _check_output(output, picture, force)
+    given = _assignments(settings or [])
+    if probabilities is not None:
+        given["probabilities"] = str(probabilities)
+
+    from ..datasets.open import corrupted, open_named
+    from ..noise.write import write_noisy
+    from ..pictures import draw_transitions
+
+    source = open_named(data, seed=seed, root=root).train
+    found = corrupted(source, kind, rate, seed=seed, settings=given)
+    about = {"kind": kind, "rate": rate, "realised_rate": found.rate, "seed": seed, "settings": given, "data": data}
+    write_noisy(output, source, found, about)
+    draw_transitions({_title(kind, found.rate): found.realised.numpy()}, source.classes, picture)
+    if as_json:
+        matrix = found.realised.tolist()
+        files = {"labels": str(output), "picture": str(picture)}
+        print(json.dumps({**about, "samples": len(source), "realised": matrix, **files}, ensure_ascii=False))
+        return
+    changed = int((found.label != found.before).sum())
+    asked = "" if rate is None else f" (asked for {100 * rate:.2f} %)"
+    print(f"{changed} of {len(source)} labels changed, {100 * found.rate:.2f} %{asked}: {output}, {picture}")
+
+
+def _check_output(output: Path, picture: Path, force: bool) -> None:
+    if output.suffix != ".parquet":
+        raise typer.BadParameter(f"the output {output} must end in .parquet")
+    there = [str(path) for path in (output, picture) if path.exists()]
+    if there and not force:
+        raise FileExistsError(f"{' and '.join(there)} already there; choose another name, or replace with --force")
+
+
+def _assignments(pairs: list[str]) -> dict[str, Any]:
+    from ..recipe import value_of
+
+    found = {}
+    for pair in pairs:
+        key, mark, text = pair.partition("=")
+        if not mark:
+            raise ValueError(f"'{pair}' is not a setting; write --set key=value, such as --set fill=true")
+        found[key.strip()] = value_of(text.strip())
+    return found
+
+
+def _title(kind: str, rate: float) -> str:
+    return f"{kind} noise, {100 * rate:.1f} % changed"

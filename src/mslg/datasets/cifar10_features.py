@@ -1,0 +1,38 @@
+"""CIFAR-10 as frozen features of a pretrained network: a real problem that a laptop solves in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..source import make_source
+from .bundle import Bundle
+
+FILE = "cifar10_features.npz"
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+KEYS = ("features_train", "labels_train", "features_test", "labels_test")
+
+
+def cifar10_features(root: Path) -> Bundle:
+    """Rows of features, in the order of the images. `root` is the .npz or the folder that contains it."""
+    path = root if root.suffix == ".npz" else root / FILE
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}; pass root= (--root): the folder that contains {FILE}, or it")
+    with np.load(path, allow_pickle=False) as archive:
+        missing = [key for key in KEYS if key not in archive.files]
+        if missing:
+            raise ValueError(f"{path} has no {', '.join(missing)}; it has {', '.join(archive.files)}")
+        arrays = {key: archive[key] for key in KEYS}
+    parts = {}
+    for split in ("train", "test"):
+        label = arrays[f"labels_{split}"].astype(np.int64)
+        parts[split] = make_source(
+            arrays[f"features_{split}"].astype(np.float32),
+            label,
+            classes=NAMES,
+            ids=[f"{split}-{number}" for number in range(len(label))],
+            verified_labels=label if split == "train" else None,
+            name=f"{path.name} ({split})",
+        )
+    return Bundle(parts["train"], parts["test"])

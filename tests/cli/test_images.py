@@ -1,0 +1,26 @@
+"""A newcomer's own image folder: check, fit, labels with the paths of the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from ..datasets import trees
+from .test_cli import mslg
+
+
+def test_an_image_folder_from_check_to_labels(tmp_path: Path) -> None:
+    trees.image_folder(tmp_path / "photos", each=8)
+    trees.image_folder(tmp_path / "verified", each=2, start=100)
+    checked = mslg("check", "photos", "--clean", "verified", "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["samples"] == 24
+    words = ("fit", "photos", "--clean", "verified", "-o", "run", "--epochs", "3", "--batch-size", "8")
+    done = mslg(*words, "--set", "network.width=4", "--workers", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    frame = pd.read_parquet(tmp_path / "run" / "labels.parquet")
+    assert len(frame) == 24
+    assert all((tmp_path / path).exists() for path in frame["path"])
+    assert set(frame["given_label"]) == {"ant", "bee", "cat"}
