@@ -16,7 +16,7 @@ def test_an_image_folder_from_check_to_labels(tmp_path: Path) -> None:
     trees.image_folder(tmp_path / "verified", each=2, start=100)
     checked = mslg("check", "photos", "--clean", "verified", "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
-    assert json.loads(checked.stdout)["samples"] == 24
+    assert json.loads(checked.stdout)["samples"] == {"train": 24, "clean": 6}
     words = ("fit", "photos", "--clean", "verified", "-o", "run", "--epochs", "3", "--batch-size", "8")
     done = mslg(*words, "--set", "network.width=4", "--workers", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
