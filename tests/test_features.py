@@ -236,7 +236,19 @@ def test_features_from_the_command_line_are_computed_once_and_resumed(
         assert done.exit_code == 0, done.output + repr(done.exception)
         return caplog.text
 
-    words = ["digits", "--noise", "uniform", "--clean", "100", "--features", "body:make", "--epochs", "6"]
+    words = [
+        "digits",
+        "--noise",
+        "uniform",
+        "--rate",
+        "0.4",
+        "--clean",
+        "100",
+        "--features",
+        "body:make",
+        "--epochs",
+        "6",
+    ]
     assert "features (body:make): 1300 of 1300 samples" in run(*words, "-o", "a", "--augment", "normalise-0.5")
     config = load_recipe("a/config.toml")
     assert config["data"]["features"] == "body:make"

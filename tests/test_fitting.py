@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown kind of clean set": ({"clean": "automatic"}, "unknown kind of clean set 'automatic'. Did you mean 'auto'"),
     "number without verified labels": ({"clean": 50}, "the data says nowhere which labels are verified"),
     "unknown method": ({"method": "mlsg"}, "unknown method 'mlsg'. Did you mean 'mslg'"),
-    "unknown setting": ({"label_rat": 3}, "unknown setting of mslg 'label_rat'. Did you mean 'label_rate'"),
+    "unknown setting": ({"label_rat": 3}, "unknown setting of mslg or of fit 'label_rat'. Did you mean 'label_rate'"),
     "unknown preset": ({"preset": "relesed"}, "unknown preset of mslg 'relesed'. Did you mean 'released'"),
     "unknown optimizer": ({"optimizer": "sdg"}, "unknown optimizer 'sdg'. Did you mean 'sgd'"),
     "unknown schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin'. Did you mean 'cosine'"),
@@ -253,6 +253,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"warm_up": 9},
         "never reaches MSLG's label learning, which starts after 9; train for at least",
     ),
+    "text as a number": ({"label_rate": "abc"}, "label_rate is 'abc'; it must be a number, such as 1.5"),
+    "a setting of fit": ({"epoch": 3}, "unknown setting of mslg or of fit 'epoch'. Did you mean 'epochs'"),
     "no epochs": ({"epochs": 0}, "epochs is 0; a run needs at least 1"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
     "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
@@ -307,6 +309,76 @@ def test_resuming_with_other_data_or_settings_is_refused(tmp_path: Path) -> None
     other = blobs(seed=1)
     with pytest.raises(ValueError, match=r"started with data.fingerprint"):
         fit(noisy=(other.x, other.given), output=tmp_path / "run", epochs=2, resume=True)
+
+
+def test_the_length_of_a_run_is_fixed(tmp_path: Path) -> None:
+    fit(output=tmp_path / "run", epochs=2)
+    with pytest.raises(ValueError, match="was started with 2 epochs, now 5 are asked for"):
+        fit(output=tmp_path / "run", epochs=5, resume=True)
+
+
+def test_another_clean_set_is_refused_on_resume(tmp_path: Path) -> None:
+    fit(output=tmp_path / "run", epochs=2)
+    with pytest.raises(ValueError, match=r"started with data.clean_fingerprint"):
+        fit(clean=(DATA.clean_x + 1, DATA.clean_y), output=tmp_path / "run", epochs=2, resume=True)
+
+
+def test_a_folder_with_some_other_config_is_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "config.toml").write_text('title = "my site"')
+    with pytest.raises(FileExistsError, match="is not a run's folder"):
+        fit(output=tmp_path / "site", force=True)
+    assert (tmp_path / "site" / "config.toml").exists()
+
+
+class Jittered(Dataset[tuple[torch.Tensor, int]]):
+    """Items that change at random, as with augmentation inside a Dataset."""
+
+    def __len__(self) -> int:
+        return len(DATA.x)
+
+    def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
+        return torch.as_tensor(DATA.x[position]) + 0.1 * torch.randn(2), int(DATA.given[position])
+
+
+def test_a_dataset_that_changes_its_items_at_random_is_reproducible(tmp_path: Path) -> None:
+    runs = [fit(noisy=Jittered(), output=tmp_path / name).history["train/loss"].tolist() for name in ("one", "two")]
+    assert runs[0] == runs[1]
+    fit(noisy=Jittered(), output=tmp_path / "one", resume=True)
+
+
+def test_samples_that_were_never_trained_on_are_not_reported() -> None:
+    labels = fit(clean="auto", epochs=3, auto_share=0.1, warm_up=1).labels
+    assert labels["label_quality"].notna().sum() > 0
+    with pytest.raises(ValueError, match="auto_clean needs a warm_up above 0"):
+        fit(clean="auto", warm_up=0)
+
+
+def test_true_labels_may_be_unknown_and_never_become_clean_ones() -> None:
+    true = DATA.true.copy()
+    true[:100] = -1
+    result = fit(true_labels=true, epochs=2)
+    assert 0 < result.summary["last"]["given/accuracy"] < 1
+    with pytest.raises(ValueError, match="the data says nowhere which labels are verified"):
+        fit(clean=20, true_labels=DATA.true)
+
+
+def test_verified_labels_are_checked() -> None:
+    from mslg.source import make_source
+
+    with pytest.raises(ValueError, match="there are 3 of the verified labels of the data for 240 samples"):
+        make_source(DATA.x, DATA.given, verified_labels=[0, 1, 2])
+    with pytest.raises(ValueError, match="the verified labels of the data has the label 7"):
+        make_source(DATA.x, DATA.given, verified_labels=np.full(240, 7))
+    named = make_source(DATA.x, np.array(list("nesw"))[DATA.given], verified_labels=["n", "", None, "w"] * 60)
+    assert named.verified_label is not None
+    assert named.verified_label[:4].tolist() == [1, -1, -1, 3]
+
+
+def test_numbers_that_are_names_are_matched_by_name() -> None:
+    names = np.array(["10", "20", "30", "40"])
+    result = fit(noisy=(DATA.x, names[DATA.given]), clean=(DATA.clean_x, names[DATA.clean_y].astype(int)), epochs=2)
+    assert result.classes == ("10", "20", "30", "40")
 
 
 def test_the_readmes_own_loop_works() -> None:

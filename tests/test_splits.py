@@ -41,12 +41,26 @@ def test_a_number_of_clean_samples_comes_out_of_the_training_set() -> None:
 
 
 def test_pairs_of_held_out_samples_are_not_handed_to_the_method() -> None:
-    data = split(source(300, verified=True), 240, seed=1)
+    noisy = source(300)
+    noisy = noisy.with_label((noisy.label + (torch.arange(300) % 5 == 0)) % 3)
+    data = split(noisy, 240, seed=1)
     assert data.pairs is not None
     assert len(data.pairs[0]) == 144
-    everything = split(source(300, verified=True), 240, seed=1, hold_out=False)
+    everything = split(noisy, 240, seed=1, hold_out=False)
     assert everything.pairs is not None
     assert len(everything.pairs[0]) == 240
+
+
+def test_verification_that_only_confirms_is_no_evidence_of_the_noise(caplog: pytest.LogCaptureFixture) -> None:
+    assert split(source(300, verified=True), 100, seed=1).pairs is None
+    assert "all 100 samples with a given and a verified label agree" in caplog.text
+
+
+def test_ids_that_look_like_positions_are_ids_when_given() -> None:
+    x, y = np.arange(60, dtype=np.float32)[:, None], np.arange(60) % 3
+    noisy = make_source(x, y, ids=[str(i) for i in range(60)])
+    clean = make_source(x[[5, 17, 40]], y[[5, 17, 40]], ids=["5", "17", "40"], classes=["0", "1", "2"])
+    assert len(split(noisy, clean).train) == 57
 
 
 def test_few_clean_samples_are_all_used() -> None:
@@ -74,7 +88,7 @@ def test_the_same_content_under_another_id_is_refused() -> None:
 
 
 def test_clean_classes_must_be_the_same() -> None:
-    with pytest.raises(ValueError, match="the clean set has the classes 0, 1, the noisy set 0, 1, 2"):
+    with pytest.raises(ValueError, match="only in the clean set: none; only in the noisy set: 2"):
         split(source(), source(12, classes=2, start=1000))
 
 

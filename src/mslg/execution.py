@@ -24,7 +24,7 @@ from .run import Run
 from .source import Source
 from .splits import Splits
 from .trace import Trace
-from .train import EpochRecord, NonFiniteLoss, Position, train
+from .train import EpochRecord, NonFiniteLoss, Position, refuse_non_finite, train
 
 log = logging.getLogger("mslg")
 
@@ -83,6 +83,7 @@ def execute(
         nonlocal saved
         display.advance(learner.relative_cost(position.epoch), position)
         if run is not None and time.monotonic() - saved >= checkpoint_seconds:
+            refuse_non_finite(position)  # a diverged state must not replace the last good one
             run.save(learner, position)
             saved = time.monotonic()
 
@@ -133,14 +134,20 @@ def _announce(method: Method, data: Splits, epochs: int, position: Position) -> 
 
 def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
     before = run.config
-    for table in ("data", "method", "train"):
-        for key, value in resolved[table].items():
-            old = before.get(table, {}).get(key)
-            if value is not None and old != value:
+    for table in ("data", "noise", "network", "method", "train"):
+        then, now = before.get(table, {}), resolved[table]
+        for key in (*then, *now):
+            old, value = then.get(key), now.get(key)
+            if _as_toml(old) != _as_toml(value):
                 raise ValueError(
                     f"{run.path} was started with {table}.{key} = {old!r}, now it is {value!r}; resume with the same "
                     "data and settings, or start a new run in another folder"
                 )
+
+
+def _as_toml(value: Any) -> Any:
+    """TOML knows only lists."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _tensorboard(run: Run) -> Any:

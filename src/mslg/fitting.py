@@ -135,8 +135,15 @@ def fit(
         )
 
     folder = None if output is None else Path(output)
+    asked = epochs
     if resume and folder is not None and (folder / "config.toml").exists():
-        epochs = int(Run.open(folder).config["train"]["epochs"])
+        before = Run.open(folder).config["train"]
+        if epochs not in (before["epochs"], before["epochs_asked"]):
+            raise ValueError(
+                f"{folder} was started with {before['epochs_asked']} epochs, now {epochs} are asked for; schedules and "
+                "stages are parts of the run, so its length is fixed: start a new run in another folder"
+            )
+        epochs, asked = before["epochs"], before["epochs_asked"]  # a time budget may have made them fewer
     learner = build_method(method, new_task(epochs), data, preset, settings)
     check_outputs(learner, data)
     if time_budget is not None and not resume:
@@ -146,18 +153,25 @@ def fit(
             epochs = shorter
             learner = build_method(method, new_task(epochs), data, preset, settings)
     resolved = {
-        "data": {"samples": len(source), "fingerprint": source.fingerprint(), **(config or {}).get("data", {})},
+        "data": {
+            "samples": len(source),
+            "fingerprint": source.fingerprint(),
+            "clean_fingerprint": clean_source.fingerprint() if isinstance(clean_source, Source) else None,
+            **(config or {}).get("data", {}),
+        },
         "noise": (config or {}).get("noise", {}),
         "network": {"class": type(learner.deployed()).__name__, **(config or {}).get("network", {})},
         "method": {"name": method, "preset": preset, **plain_settings(learner, settings)},
         "train": {
             "epochs": epochs,
+            "epochs_asked": asked,
             "batch_size": batch_size,
             "clean_batch_size": clean_batch_size or batch_size,
             "optimizer": optimizer if isinstance(optimizer, str) else "custom",
             "learning_rate": learning_rate,
             "weight_decay": weight_decay,
             "schedule": schedule,
+            "noise_rate": noise_rate,
             "hold_out": hold_out,
             "augment": changes.words,
             "augment_clean": augment_clean,
@@ -200,10 +214,15 @@ def build_method(
     """A method by name: its constructor's defaults, then the preset, then the settings."""
     made = METHODS.load(name)
     settings = dict(settings or {})
-    allowed = [key for key in inspect.signature(made).parameters if key != "task"]
+    parameters = inspect.signature(made).parameters
+    allowed = [key for key in parameters if key != "task"]
     for key in settings:
         if key not in allowed:
-            raise unknown(f"setting of {name}", key, allowed or ["(it has none)"])
+            own = [word for word in inspect.signature(fit).parameters if word not in ("settings", "config")]
+            raise unknown(f"setting of {name} or of fit", key, [*allowed, *own])
+        default = parameters[key].default
+        if isinstance(settings[key], str) and isinstance(default, int | float):
+            raise ValueError(f"{key} is '{settings[key]}'; it must be a number, such as {default}")
     if preset is not None:
         if preset not in made.presets:
             raise unknown(f"preset of {name}", preset, made.presets or ["(it has none)"])
@@ -247,6 +266,11 @@ def _test_samples(test: Any, source: Source) -> Samples | None:
     if test is None:
         return None
     found = as_source(test, "the test set", source)
+    if found.classes != source.classes:
+        raise ValueError(
+            f"the test set has the classes {', '.join(found.classes)}, the noisy set {', '.join(source.classes)}; "
+            "both need the same ones in the same order"
+        )
     return Samples(found.store, torch.arange(len(found)), found.label)
 
 

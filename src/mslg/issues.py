@@ -31,7 +31,8 @@ class Located(Protocol):
 
 def label_quality(trace: Trace, index: Tensor, given: Tensor) -> Tensor:
     """The probability of the given label in the predictions made in passing, averaged over late visits: low is bad."""
-    return trace.mean[index].gather(1, given.unsqueeze(1)).squeeze(1)
+    quality = trace.mean[index].gather(1, given.unsqueeze(1)).squeeze(1)
+    return torch.where(trace.seen()[index], quality, torch.nan)
 
 
 def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> Iterator[pd.DataFrame]:
@@ -43,8 +44,9 @@ def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> 
     for index in data.train.index.split(PIECE):
         here = index.to(trace.mean.device)
         given = source.label[index]
-        probs = trace.mean[here]
-        predicted = probs.argmax(1).cpu()
+        probs, seen = trace.mean[here], trace.seen()[here].cpu()
+        # Samples that were never trained on (they served as the clean set) have no prediction: the label stands.
+        predicted = torch.where(seen, probs.argmax(1).cpu(), given)
         soft = method.soft_labels(index.to(method.task.device))
         issue = predicted != given
         frame = pd.DataFrame(

@@ -20,7 +20,7 @@ from .names import unknown
 
 TABLES = ("data", "noise", "network", "method", "train")
 DATA_KEYS = (
-    *("source", "clean", "noise", "rate", "root"),
+    *("source", "labels", "clean", "noise", "rate", "root"),
     *("size", "channels", "corrupt"),  # how image files are read
     *("human", "human_file", "food101", "mini"),  # settings of some of the named data sets
     *("features", "features_weights", "features_prepare"),  # a backbone, its weights, how images are prepared for it
@@ -40,7 +40,11 @@ TRAIN_KEYS = (
     "augment_clean",
     "seed",
 )
-RECORDED = {"data": ("samples", "fingerprint"), "network": ("class",)}  # written by a run, not settings
+RECORDED = {
+    "data": ("samples", "fingerprint", "clean_fingerprint"),
+    "network": ("class",),
+    "train": ("epochs_asked",),
+}  # written by a run, not settings
 
 Settings = dict[str, dict[str, Any]]
 
@@ -105,10 +109,12 @@ def assignments(pairs: list[str], method: str) -> Settings:
         key, mark, text = pair.partition("=")
         if not mark:
             raise ValueError(f"'{pair}' is not a setting; write --set key=value, such as --set label_rate=1.5")
-        table, _, name = key.strip().rpartition(".")
-        settings[table or _owner(name, method)][name] = value_of(text.strip())
-        if table and table not in TABLES:
+        table, dot, name = key.strip().partition(".")
+        if not dot:
+            table, name = _owner(key.strip(), method), key.strip()
+        if table not in TABLES:
             raise unknown("table", table, TABLES)
+        settings[table][name] = value_of(text.strip())
     return settings
 
 

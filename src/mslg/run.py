@@ -42,8 +42,8 @@ class Run:
                     f"{path} is {what}; go on with it (resume=True, --resume), replace it (force=True, --force), "
                     "or name another folder"
                 )
-            if path.is_dir() and not (path / "config.toml").exists():
-                raise FileExistsError(f"{path} is not a run's folder (it has no config.toml) and will not be deleted")
+            if path.is_dir() and not _is_run(path):
+                raise FileExistsError(f"{path} is not a run's folder (no config.toml of a run) and will not be deleted")
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
@@ -123,6 +123,15 @@ class Run:
             lines = path.read_text().splitlines(keepends=True) if path.exists() else []
             header = json.dumps({"format_version": FORMAT, "kind": name}) + "\n"
             write_atomically(path, "".join([header, *lines[1 : 1 + count]]).encode())
+
+
+def _is_run(path: Path) -> bool:
+    """Whether this is a folder that a run has made, and nothing else: only such a one may be deleted."""
+    try:
+        config = tomllib.loads((path / "config.toml").read_text())
+    except (OSError, ValueError):
+        return False
+    return "format_version" in config and "mslg" in config.get("versions", {})
 
 
 def versions() -> dict[str, str]:

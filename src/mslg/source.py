@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from .batch import Inputs, map_inputs
+from .seeds import seeded
 
 MOST_CLASSES = 100_000  # more are codes or ids that were taken for class numbers
 
@@ -75,28 +76,33 @@ class Source:
     ids: tuple[str, ...]
     true_label: Tensor | None = None
     verified_label: Tensor | None = None
+    ids_given: bool = True  # False: the ids are positions, and say nothing about identity across two sets
 
     def __len__(self) -> int:
         return len(self.label)
 
     def with_label(self, label: Tensor) -> Source:
-        """The same samples with other given labels, as after corruption; the old ones become the true labels."""
-        return replace(self, label=label, true_label=self.label if self.true_label is None else self.true_label)
+        """The same samples with other given labels, as after corruption. The old ones become the true labels, and the
+        verified ones, where there were none of these: it was here that the labels were made wrong."""
+        return replace(
+            self,
+            label=label,
+            true_label=self.label if self.true_label is None else self.true_label,
+            verified_label=self.label if self.verified_label is None else self.verified_label,
+        )
 
     def with_true_labels(self, labels: Any) -> Source:
         """The same samples with known true labels, for the exam."""
-        numbers, _ = encode_labels(labels, self.classes, "the true labels")
-        if len(numbers) != len(self):
-            raise ValueError(f"there are {len(numbers)} true labels for {len(self)} samples; give one a sample")
-        return replace(self, true_label=numbers)
+        return replace(self, true_label=encode_known(labels, self.classes, len(self), "the true labels"))
 
     def fingerprint(self) -> str:
         """A short hash of ids, labels and the first inputs: is this the data that the run began with?"""
         digest = hashlib.sha256("\0".join(self.ids).encode())
         digest.update(self.label.numpy().tobytes())
-        for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
-            for tensor in leaves(inputs):
-                digest.update(tensor.contiguous().numpy().tobytes())
+        with seeded(torch.device("cpu"), 0, "fingerprint"):  # a Dataset may change its items at random
+            for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
+                for tensor in leaves(inputs):
+                    digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -134,9 +140,27 @@ def make_source(
         label=numbers,
         classes=names,
         ids=tuple(map(str, ids)) if ids is not None else tuple(str(i) for i in range(len(numbers))),
-        true_label=None if true_labels is None else encode_labels(true_labels, names, f"{name} (true labels)")[0],
-        verified_label=None if verified_labels is None else torch.as_tensor(np.asarray(verified_labels)).long(),
+        true_label=encode_known(true_labels, names, len(numbers), f"the true labels of {name}"),
+        verified_label=encode_known(verified_labels, names, len(numbers), f"the verified labels of {name}"),
+        ids_given=ids is not None,
     )
+
+
+def encode_known(labels: Any, classes: tuple[str, ...], count: int, name: str) -> Tensor | None:
+    """Labels that are known for some samples: −1, None, NaN or an empty text where they are not."""
+    if labels is None:
+        return None
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if len(array) != count:
+        raise ValueError(f"there are {len(array)} of {name} for {count} samples; give one a sample, -1 where unknown")
+    known = np.array([not pd.isna(value) and value not in (-1, "") for value in array.tolist()], dtype=bool)
+    numbers = torch.full((count,), -1, dtype=torch.int64)
+    if known.any():
+        values = array[known]
+        if values.dtype == object and all(isinstance(value, int | np.integer) for value in values):
+            values = values.astype(np.int64)
+        numbers[torch.as_tensor(known)] = encode_labels(values, classes, name)[0]
+    return numbers
 
 
 def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tuple[Tensor, tuple[str, ...]]:
@@ -144,6 +168,8 @@ def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tupl
     array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(f"{name} has labels of shape {array.shape}; one class a sample is needed, as a flat list")
+    if array.dtype.kind in "biu" and classes is not None and _are_other_numbers(classes):
+        return _from_texts(array.astype(np.int64).astype(str), classes, name)
     if array.dtype.kind in "biu":
         numbers = torch.as_tensor(array.astype(np.int64))
     elif array.dtype.kind == "f":
@@ -170,6 +196,12 @@ def leaves(inputs: Inputs) -> list[Tensor]:
     found: list[Tensor] = []
     map_inputs(lambda tensor: found.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
     return found
+
+
+def _are_other_numbers(classes: Sequence[str]) -> bool:
+    """Whether the class names are numbers other than their own places: a number then means the name."""
+    texts = [str(text) for text in classes]
+    return all(text.lstrip("-").isdigit() for text in texts) and texts != [str(place) for place in range(len(texts))]
 
 
 def _from_texts(

@@ -14,13 +14,14 @@ from torch.utils.data import Subset
 
 from .augment import UNCHANGED, Augment
 from .batch import Batch, map_inputs
-from .seeds import generator, numpy_generator
+from .seeds import generator, numpy_generator, seeded
 from .source import DatasetStore, InputStore, Source, TensorStore, leaves
 
 log = logging.getLogger("mslg")
 
 SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
 CPU = torch.device("cpu")
+FEW = 20  # pairs that agree by chance
 PARTS = (0.6, 0.2, 0.2)  # meta, select, report
 FAR = 0.25  # total variation distance between class shares from which a clean set is called unlike the noisy one
 
@@ -72,8 +73,10 @@ class Splits:
         kept = self._kept(excluded)
         order = kept[torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))]
         groups = [order[slice(*bounds)] for bounds in _groups(len(order), self.batch_size)]
-        for step, batch in enumerate(self.train.batches(groups[start:]), start):
-            batch = batch.to(self.device)
+        stream = self.train.batches(groups[start:])
+        for step in range(start, len(groups)):
+            with seeded(CPU, self.seed, "fetch", epoch, step):  # a Dataset may change its items at random
+                batch = next(stream).to(self.device)
             yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", epoch, step))
 
     def clean_batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> CleanBatches:
@@ -89,8 +92,11 @@ class Splits:
         """Training samples (or others) once, in their own order: for passes that measure rather than train."""
         samples = self.train if samples is None else samples
         kept = self._kept(excluded) if samples is self.train else torch.arange(len(samples))
-        for batch in samples.batches(list(kept.split(4 * self.batch_size))):
-            batch = batch.to(self.device)
+        groups = list(kept.split(4 * self.batch_size))
+        stream = samples.batches(groups)
+        for step in range(len(groups)):
+            with seeded(CPU, self.seed, "fetch in order", step):
+                batch = next(stream).to(self.device)
             yield replace(batch, inputs=self.augment.measuring(batch.inputs))
 
     def _kept(self, excluded: Tensor | None) -> Tensor:
@@ -128,7 +134,8 @@ class CleanBatches:
         if self._stream is None:  # one for all batches: a store that reads lazily then reads ahead
             groups = _clean_groups(len(self.samples), self.size, self.seed, self.epoch, self.position)
             self._stream = self.samples.batches(groups)
-        batch = next(self._stream).to(self.device)
+        with seeded(CPU, self.seed, "fetch clean", self.epoch, self.position):
+            batch = next(self._stream).to(self.device)
         self.position += 1
         step = self.position - 1
         return replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment clean", self.epoch, step))
@@ -183,6 +190,12 @@ def split(
         train, pairs, paired = _same_ids_to_clean(noisy, clean, train)
         _refuse_same_content(noisy, clean, train)
         verified = Samples(clean.store, torch.arange(len(clean)), clean.label)
+    if pairs is not None and len(pairs[0]) >= FEW and torch.equal(*pairs):
+        # Verification that only confirms does not tell how labels go wrong: a matrix counted on it is the identity.
+        log.warning(
+            "all %d samples with a given and a verified label agree; the noise cannot be counted on them", len(pairs[0])
+        )
+        pairs = None
     check_train(train, noisy.classes)
     select = report = None
     if verified is not None and hold_out:
@@ -224,9 +237,13 @@ def check_clean(clean: Source, noisy: Source) -> None:
     if len(clean) == 0:
         raise ValueError('the clean set is empty; give at least a few verified samples a class, or clean="auto"')
     if clean.classes != noisy.classes:
+        extra, lacking = (
+            ", ".join(sorted(set(left) - set(right))) or "none"
+            for left, right in ((clean.classes, noisy.classes), (noisy.classes, clean.classes))
+        )
         raise ValueError(
-            f"the clean set has the classes {', '.join(clean.classes)}, the noisy set {', '.join(noisy.classes)}; "
-            "both need the same ones in the same order"
+            "the clean set and the noisy set need the same classes in the same order; "
+            f"only in the clean set: {extra}; only in the noisy set: {lacking}"
         )
     missing = sorted(set(range(len(noisy.classes))) - set(clean.label.tolist()))
     if missing:
@@ -293,8 +310,6 @@ def _subset(source: Source, positions: Tensor) -> Source:
 def _verified_labels(source: Source) -> Tensor:
     if source.verified_label is not None:
         return source.verified_label
-    if source.true_label is not None:
-        return source.true_label
     raise ValueError(
         "a number of clean samples was asked for, but the data says nowhere which labels are verified; "
         'pass a separate clean set, add verified labels (-1 where unknown), or use clean="auto"'
@@ -347,7 +362,7 @@ def _same_ids_to_clean(
     noisy: Source, clean: Source, train: Samples
 ) -> tuple[Samples, tuple[Tensor, Tensor] | None, Tensor | None]:
     """A sample that is in both sets by id leaves the training set and keeps both its labels."""
-    if _made_up(noisy.ids) or _made_up(clean.ids):
+    if not (noisy.ids_given and clean.ids_given):
         return train, None, None
     place = {name: position for position, name in enumerate(noisy.ids)}
     both = [(place[name], position) for position, name in enumerate(clean.ids) if name in place]
@@ -357,11 +372,6 @@ def _same_ids_to_clean(
     there = torch.tensor([b for _, b in both])
     log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(both))
     return train.at(_others(len(noisy), here)), (noisy.label[here], clean.label[there]), there
-
-
-def _made_up(ids: tuple[str, ...]) -> bool:
-    """Ids that are only the position say nothing about identity across two sets."""
-    return len(ids) > 0 and ids[0] == "0" and ids[-1] == str(len(ids) - 1)
 
 
 def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:

@@ -108,7 +108,7 @@ def train(
             position.step += 1
             position.clean_step = clean.position
             if position.step % CHECK_EVERY == 0 or position.step == position.steps:
-                _refuse_non_finite(position)
+                refuse_non_finite(position)
             if after_step is not None and position.step < position.steps:
                 after_step(position)
         with seeded(data.device, data.seed, "end epoch", epoch):
@@ -139,7 +139,8 @@ def _means(position: Position) -> dict[str, float]:
     }
 
 
-def _refuse_non_finite(position: Position) -> None:
+def refuse_non_finite(position: Position) -> None:
+    """Raise if any of this epoch's metrics has become NaN or infinite."""
     for name, value in position.sums.items():
         if not torch.isfinite(value):
             raise NonFiniteLoss(

@@ -57,7 +57,7 @@ def test_fit_on_arrays_from_start_to_end(files: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "", "results go to files, talk to stderr"
     assert "test accuracy" in done.stderr
-    assert "labels look wrong: run/labels.parquet" in done.stderr
+    assert "labels look wrong, worst first by rank: run/labels.parquet" in done.stderr
     assert len(pd.read_parquet(files / "run" / "labels.parquet")) == 240
     again = mslg("fit", "noisy.npz", "--clean", "clean.npz", "-o", "run", cwd=files)
     assert again.returncode == 1
@@ -100,9 +100,12 @@ WRONG = {
     "unknown noise": (("fit", "digits", "--noise", "unifrom", "-o", "r"), 1, "Did you mean 'uniform'?"),
     "unknown network": (("fit", "digits", "--clean", "50", "--network", "mpl", "-o", "r"), 1, "Did you mean 'mlp'?"),
     "unknown recipe": (("fit", "--recipe", "digit", "-o", "r"), 1, "Did you mean 'digits'?"),
+    "no run": (("fit", "-o", "r", "--resume"), 1, "there is no run in r to go on with"),
+    "unknown table": (("fit", "digits", "--set", "foo.bar=1", "-o", "r"), 1, "unknown table 'foo'"),
     "no output": (("fit", "digits", "--clean", "50"), 2, "name a folder for the run with -o"),
     "no data": (("fit", "-o", "r"), 2, "name the data"),
-    "no clean": (("fit", "digits", "--noise", "uniform", "-o", "r"), 1, "mslg needs clean samples"),
+    "no clean": (("fit", "digits", "--noise", "uniform", "--rate", "0.4", "-o", "r"), 1, "mslg needs clean samples"),
+    "no rate": (("fit", "digits", "--noise", "uniform", "--clean", "50", "-o", "r"), 1, "needs a rate"),
     "too many clean": (
         ("fit", "digits", "--clean", "9999", "-o", "r"),
         1,
@@ -136,6 +139,18 @@ def test_an_archive_without_labels_says_what_it_has(tmp_path: Path) -> None:
     done = mslg("fit", "bad.npz", "-o", "r", cwd=tmp_path)
     assert done.returncode == 1
     assert "has no array y; it has X, labels" in done.stderr
+
+
+def test_labels_that_noise_wrote_are_joined_to_their_data(files: Path) -> None:
+    made = mslg("noise", "digits", "--kind", "pair", "--rate", "0.3", "-o", "noisy.parquet", cwd=files)
+    assert made.returncode == 0, made.stderr
+    refused = mslg("fit", "noisy.parquet", "--clean", "auto", "-o", "run", cwd=files)
+    assert refused.returncode == 1
+    assert "holds labels only, as mslg noise writes them" in refused.stderr
+    words = ("fit", "digits", "--labels", "noisy.parquet", "--clean", "100", "-o", "run", "--epochs", "2", "--json")
+    done = mslg(*words, cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["last"]["given/accuracy"] == pytest.approx(0.7, abs=0.02)
 
 
 def test_doctor_measures_every_mode() -> None:

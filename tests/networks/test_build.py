@@ -172,7 +172,7 @@ def test_a_factory_in_the_current_folder_fits_and_resumes_from_the_command_line(
         assert done.exit_code == 0, done.output + repr(done.exception)
 
     run(
-        *("digits", "--noise", "uniform", "--clean", "60", "--epochs", "3", "--network", "mynet:make"),
+        *("digits", "--noise", "uniform", "--rate", "0.4", "--clean", "60", "--epochs", "3", "--network", "mynet:make"),
         *("--set", "network.hidden=16", "--augment", "flip crop-1"),
     )
     config = load_recipe("run/config.toml")

@@ -10,7 +10,8 @@ def main() -> None:
     """Entry point: errors that a user can mend are one clear message and an exit code, not a traceback."""
     from .app import app
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("mslg").setLevel(logging.INFO)  # ours alone: other libraries talk a lot
     try:
         app()
     except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
@@ -19,5 +20,5 @@ def main() -> None:
             raise
         sys.exit(1)
     except KeyboardInterrupt:
-        print("interrupted; go on with --resume", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         sys.exit(130)

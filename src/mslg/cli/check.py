@@ -32,7 +32,7 @@ def check(
     from ..images import Reading
     from ..source import Source
 
-    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("mslg").setLevel(logging.WARNING)
     reading = Reading(corrupt="keep")  # corrupt images are what is looked for
     bundle = open_named(data, root=root, reading=reading)
     opened = open_clean(clean, bundle, root=root, reading=reading)

@@ -30,7 +30,7 @@ def demo(
 
     Example: mslg demo -o runs/demo
     """
-    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("mslg").setLevel(logging.WARNING)
     from ..demo import compare, draw_corrections
 
     begun = time.monotonic()

@@ -27,6 +27,9 @@ def fit(
         typer.Option(help="Clean data like DATA; or a number of verified samples to take out of it; or auto."),
     ] = None,
     root: Annotated[str | None, typer.Option(help="Where the files of a named data set are.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Other labels for DATA, by id: a .csv or .parquet such as mslg noise writes.")
+    ] = None,
     corrupt: Annotated[str | None, typer.Option(help="Images that cannot be read: error (default) or skip.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
     method: Annotated[str | None, typer.Option(help="See: mslg list methods.")] = None,
@@ -79,12 +82,15 @@ def fit(
 
     mslg fit -o runs/first --resume
     """
-    logging.getLogger().setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("mslg").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     layers: list[Any] = []
     if recipe is not None:
         layers.append(load_recipe(recipe))
-    if resume and output is not None and (output / "config.toml").exists():
-        layers.append(_of_run(output))
+    if resume and output is not None:
+        if (output / "config.toml").exists():
+            layers.append(_of_run(output))
+        elif data is None and recipe is None:
+            raise FileNotFoundError(f"there is no run in {output} to go on with; start one: mslg fit DATA -o {output}")
     given = {
         "data": {
             "source": data,
@@ -94,6 +100,7 @@ def fit(
             "features": features,
             "root": root,
             "corrupt": corrupt,
+            "labels": labels,
         },
         "network": {"name": network},
         "method": {"name": method, "preset": preset},
@@ -117,19 +124,23 @@ def fit(
 
     from ..fitting import fit as fit_data
 
-    result = run_recipe(
-        resolved,
-        fit_data,
-        workers=workers,
-        output=output,
-        resume=resume,
-        force=force,
-        device=device,
-        checkpoint_minutes=checkpoint_minutes,
-        time_budget=None if time_budget is None else seconds(time_budget),
-        tensorboard=tensorboard,
-        progress=not quiet,
-    )
+    try:
+        result = run_recipe(
+            resolved,
+            fit_data,
+            workers=workers,
+            output=output,
+            resume=resume,
+            force=force,
+            device=device,
+            checkpoint_minutes=checkpoint_minutes,
+            time_budget=None if time_budget is None else seconds(time_budget),
+            tensorboard=tensorboard,
+            progress=not quiet,
+        )
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: mslg fit -o {output} --resume", file=sys.stderr)
+        raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result.summary))
     elif not quiet:
@@ -165,5 +176,12 @@ def _tell(result: Any, output: Path) -> None:
     }.items():
         if last.get(key) is not None:
             print(f"{words:<36} {100 * last[key]:5.1f} %", file=sys.stderr)
+    held_out = result.summary.get("clean_samples", {}).get("report")
+    if not held_out and "test/accuracy" not in last:
+        print(
+            "no accuracy: there is no test set, and fewer than 200 clean samples are all needed for the label learning",
+            file=sys.stderr,
+        )
     issues = int(result.labels["is_label_issue"].sum())
-    print(f"{issues} of {len(result.labels)} labels look wrong: {output / 'labels.parquet'}", file=sys.stderr)
+    where = output / "labels.parquet"
+    print(f"{issues} of {len(result.labels)} labels look wrong, worst first by rank: {where}", file=sys.stderr)

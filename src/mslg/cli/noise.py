@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,6 +72,8 @@ def noise(
     changed = int((found.label != found.before).sum())
     asked = "" if rate is None else f" (asked for {100 * rate:.2f} %)"
     print(f"{changed} of {len(source)} labels changed, {100 * found.rate:.2f} %{asked}: {output}, {picture}")
+    if rate is not None and found.rate < rate - 0.03:
+        print("counts are rounded down in small classes; some kinds fill up with --set fill=true", file=sys.stderr)
 
 
 def _check_output(output: Path, picture: Path, force: bool) -> None:

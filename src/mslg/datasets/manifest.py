@@ -90,7 +90,9 @@ def _check_columns(columns: list[str], name: str) -> None:
         if column not in KNOWN and close and close[0] not in columns:
             raise unknown(f"column in {name}", column, KNOWN)  # a misspelled true_label must not become a feature
     if "label" not in columns:
-        close = get_close_matches("label", columns, n=1, cutoff=0.5)
+        own = [str(column) for column in columns if column not in KNOWN]  # the others have a meaning of their own
+        usual = [column for column in own if column.lower() in ("class", "target", "y", "category", "labels")]
+        close = usual or get_close_matches("label", own, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
         raise ValueError(f"{name} has no column 'label'; it has: {', '.join(map(str, columns))}.{hint}")
 
@@ -161,6 +163,11 @@ def _check_paths(paths: pd.Series, name: str) -> None:
 
 
 def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
+    if "changed" in table and "true_label" in table:
+        raise ValueError(
+            f"{name} holds labels only, as mslg noise writes them; give the data they belong to and these as its "
+            f"labels: mslg fit DATA --labels {name}"
+        )
     columns = [column for column in table if column not in KNOWN]
     texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
     if texts or not columns:

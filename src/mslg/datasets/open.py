@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ..names import UnknownName, unknown
 from ..networks.build import default_network, network_factory
 from ..noise.apply import corrupt, settings_of
 from ..noise.corruption import Corruption
-from ..source import Source
+from ..source import Source, encode_labels
 from . import DATASETS
 from .arrays import npz
 from .bundle import Bundle
@@ -58,11 +59,34 @@ def open_data(
     bundle = open_named(str(settings["source"]), seed=seed, root=root, reading=reading, options=options)
     clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
+    if settings.get("labels") is not None:
+        train = relabelled(train, Path(str(settings["labels"])))
     if (noise := settings.get("noise")) is not None:
-        corruption = corrupted(train, noise, float(settings.get("rate", 0.4)), seed=seed, settings=noise_settings)
+        rate = settings.get("rate")
+        corruption = corrupted(train, noise, rate, seed=seed, settings=noise_settings)
         log.info("%s noise: %.1f %% of the labels are now wrong", noise, 100 * corruption.rate)
         train, rate, transition = train.with_label(corruption.label), corruption.rate, corruption.realised.float()
     return Opened(train, clean, bundle.test, rate, transition)
+
+
+def relabelled(source: Source, path: Path) -> Source:
+    """The samples with labels from a table with the columns `id` and `label`, such as `mslg noise` writes."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}; give a .csv or .parquet with the columns id and label")
+    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
+    missing = [column for column in ("id", "label") if column not in table]
+    if missing:
+        raise ValueError(f"{path} has no column {' and no column '.join(missing)}; it has: {', '.join(table.columns)}")
+    found = dict(zip(table["id"].astype(str), table["label"].astype(str)))
+    lost = [name for name in source.ids if name not in found]
+    if lost:
+        raise ValueError(
+            f"{path} has no label for {len(lost)} of {len(source)} samples, first '{lost[0]}'; "
+            "its ids must be those of the data"
+        )
+    numbers, _ = encode_labels(np.array([found[name] for name in source.ids]), source.classes, str(path))
+    # Written by `mslg noise`, the file says that the data's own labels are the true ones.
+    return source.with_label(numbers) if "true_label" in table else replace(source, label=numbers)
 
 
 def reading_of(settings: Mapping[str, Any], workers: int | None = None) -> Reading:
@@ -123,6 +147,9 @@ def open_named(
         raise ValueError(f"{path} is no kind of data that can be read; give {WAYS}")
     if len(path.parts) > 1 or path.suffix:
         raise FileNotFoundError(f"there is no file or folder {path}; give {WAYS}")
+    nearby = [entry.name for entry in Path().iterdir() if not entry.name.startswith(".")]
+    if close := get_close_matches(name, nearby, n=1, cutoff=0.6):
+        raise FileNotFoundError(f"there is no file, folder or data set '{name}'. Did you mean '{close[0]}'?")
     raise unknown("data set", name, [*DATASETS, "the path of an image folder, a .csv, a .parquet or an .npz"])
 
 

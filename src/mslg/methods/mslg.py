@@ -186,6 +186,10 @@ class MSLG(OneNetwork):
         for name, value in {"look_ahead": look_ahead, "label_rate": label_rate, "start": start}.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
+        if auto_clean and warm_up == 0:
+            raise ValueError(
+                "auto_clean needs a warm_up above 0: an untrained network cannot tell which labels are easy"
+            )
         self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale = loss, loss_scale

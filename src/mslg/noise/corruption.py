@@ -37,7 +37,7 @@ def transition_of(before: Tensor, after: Tensor, classes: int) -> Tensor:
 def check(label: Tensor, rate: float | None, classes: int) -> None:
     """A rate is a share, there must be another class to go to, and labels are class numbers."""
     if rate is None:
-        raise ValueError("this noise needs a rate: the share of labels to corrupt, between 0 and 1")
+        raise ValueError("this noise needs a rate (--rate): the share of labels to corrupt, between 0 and 1")
     if not 0 <= rate <= 1:
         raise ValueError(f"a noise rate of {rate} is not possible; it is a share between 0 and 1")
     if classes < 2:
