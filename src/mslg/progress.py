@@ -87,7 +87,7 @@ class Bar(Silent):
 def headline(record: EpochRecord) -> str:
     """The newest numbers, in a few words."""
     words = [f"loss {record.metrics['train/loss']:.3f}"] if "train/loss" in record.metrics else []
-    for key, name in {"test/accuracy": "test", "select/accuracy": "held-out", "labels/accuracy": "labels"}.items():
+    for key, name in {"test/accuracy": "test", "select/accuracy": "held-out", "labels/accuracy": "label table"}.items():
         if key in record.metrics:
             words.append(f"{name} {100 * record.metrics[key]:.1f} %")
     return "  ".join(words)

@@ -172,3 +172,11 @@ def test_fit_reads_images_from_the_command_line(here: Path, caplog: pytest.LogCa
     assert len(labels) == 23
     resumed = run("fit", "-o", "run", "--resume", "--workers", "2")
     assert resumed.exit_code == 0, resumed.output
+
+
+def test_a_number_of_clean_samples_is_judged_as_fit_would(here: Path) -> None:
+    data = blobs()
+    np.savez(here / "data.npz", X=data.x, y=data.given)
+    done = run("check", "data.npz", "--clean", "50")
+    assert done.exit_code == 1
+    assert "the data says nowhere which labels are verified" in done.stdout

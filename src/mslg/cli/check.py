@@ -36,10 +36,11 @@ def check(
     reading = Reading(corrupt="keep")  # corrupt images are what is looked for
     bundle = open_named(data, root=root, reading=reading)
     opened = open_clean(clean, bundle, root=root, reading=reading)
-    source = opened if isinstance(opened, Source) else None
-    total = sum(len(part) for part in (bundle.train, bundle.test, source) if part is not None)
+    total = sum(len(part) for part in (bundle.train, bundle.test, opened) if isinstance(part, Source))
     with _Bar(total) as bar:
-        findings = inspect(bundle, source, workers=workers, advance=bar.advance)
+        findings = inspect(
+            bundle, opened if isinstance(opened, Source | int) else None, workers=workers, advance=bar.advance
+        )
     if as_json:
         print(json.dumps(asdict(findings), indent=1, ensure_ascii=False))
     else:

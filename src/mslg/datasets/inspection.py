@@ -14,6 +14,7 @@ import pandas as pd
 
 from ..images import EscapingPath, ImageStore, MemoryImages, Unreadable, default_workers, read
 from ..source import Source, TensorStore, leaves
+from ..splits import split
 from .bundle import Bundle
 
 CHUNK = 64  # files a worker looks at before it reports
@@ -47,13 +48,13 @@ class Findings:
 
 def inspect(
     bundle: Bundle,
-    clean: Source | None = None,
+    clean: Source | int | None = None,
     *,
     workers: int | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Findings:
     """Look at every sample. `advance` is told how many have been looked at since the last time."""
-    parts = {"train": bundle.train, "test": bundle.test, "clean": clean}
+    parts = {"train": bundle.train, "test": bundle.test, "clean": clean if isinstance(clean, Source) else None}
     present = {name: source for name, source in parts.items() if source is not None}
     seen = {name: list(_seen(source, workers, advance)) for name, source in present.items()}
     train = bundle.train
@@ -74,7 +75,12 @@ def inspect(
     _duplicates(findings, train, places["train"])
     if bundle.test is not None:
         findings.leaks = _same(train, places["train"], bundle.test, places["test"])
-    if clean is not None:
+    if isinstance(clean, int):
+        try:
+            split(train, clean)
+        except ValueError as error:
+            findings.fatal.append(str(error))
+    elif clean is not None:
         _compare(findings, train, places["train"], clean, places["clean"])
     _judge(findings)
     return findings
