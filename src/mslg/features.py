@@ -89,7 +89,21 @@ def extract(
         assert features is not None
     else:
         log.info("features of %d samples by %s were computed before: %s", len(source), title, path)
-    return replace(source, store=TensorStore(features))
+    located = callable(getattr(source.store, "path", None))
+    return replace(source, store=FilesFeatures(features, source.store) if located else TensorStore(features))
+
+
+class FilesFeatures(TensorStore):
+    """Features of files, which still know where these are: the list of labels names them."""
+
+    def __init__(self, features: Tensor, files: Any) -> None:
+        super().__init__(features)
+        self._files = files
+
+    def path(self, position: int) -> Path:
+        """Where the file behind a row of features is."""
+        found: Path = self._files.path(position)
+        return found
 
 
 def _compute(

@@ -321,6 +321,12 @@ def _take_verified(source: Source, count: int, seed: int) -> Tensor:
     available = int((labels >= 0).sum())
     if not 0 < count <= available:
         raise ValueError(f"{count} clean samples were asked for; between 1 and {available} are possible here")
+    if count < available < len(source):
+        log.info(
+            "%d more samples are verified and stay in training with their given labels; %d would use all",
+            available - count,
+            available,
+        )
     return balanced(labels, count, len(source.classes), seed)
 
 

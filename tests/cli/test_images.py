@@ -7,8 +7,21 @@ from pathlib import Path
 
 import pandas as pd
 
+from mslg.datasets.open import open_named
+from mslg.features import extract
+from mslg.issues import Located
+from mslg.networks.cnn import CNN8
+
 from ..datasets import trees
 from .test_cli import mslg
+
+
+def test_features_of_files_still_know_the_files(tmp_path: Path) -> None:
+    photos = trees.image_folder(tmp_path / "photos", each=8)
+    source = open_named(str(photos)).train
+    found = extract(source, CNN8(3, width=4), name="cnn8", cache=tmp_path / "cache", progress=False)
+    assert isinstance(found.store, Located)
+    assert found.store.path(5) == source.store.path(5)  # type: ignore[attr-defined]
 
 
 def test_an_image_folder_from_check_to_labels(tmp_path: Path) -> None:
