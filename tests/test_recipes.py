@@ -175,3 +175,12 @@ def test_class_shares_that_chance_explains_are_no_warning(
 ) -> None:
     shares(clean, noisy)
     assert "class shares" not in caplog.text
+
+
+@pytest.mark.parametrize("noise", ["uniform", "feature-dependent"])
+@pytest.mark.parametrize("rate", [0.2, 0.4, 0.6, 0.8])
+def test_the_published_label_rate_follows_the_noise(noise: str, rate: float) -> None:
+    method = load_recipe("cifar10-published", noise=noise, rate=rate)["method"]
+    expected = paper_settings(0.5, published_beta(noise, rate), batch_size=128, classes=10)
+    assert method["label_rate"] == pytest.approx(expected["label_rate"])
+    assert method["look_ahead"] == expected["look_ahead"]

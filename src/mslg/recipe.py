@@ -5,6 +5,7 @@
 [network]  name, and its constructor's arguments
 [method]   name, preset, and its constructor's arguments
 [train]    epochs, batch_size, optimizer, learning_rate, … : the arguments of `mslg.fit`
+[by_noise.KIND-PERCENT]  settings of the method for one noise and rate
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def recipes() -> dict[str, str]:
     return found
 
 
-def load_recipe(name: str) -> Settings:
-    """A recipe by name, or from a TOML file."""
+def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Settings:
+    """A recipe by name, or from a TOML file. A noise and a rate replace the recipe's own, and with them those settings
+    of the method that it has for this noise: `[by_noise.uniform-60]` holds them for 60 % uniform noise."""
     if name.endswith(".toml"):
         path = Path(name)
         if not path.exists():
@@ -69,7 +71,13 @@ def load_recipe(name: str) -> Settings:
         if name not in (known := recipes()):
             raise unknown("recipe", name, known)
         text = (resources.files("mslg.recipes") / f"{name}.toml").read_text()
-    return checked(tomllib.loads(text))
+    tables = tomllib.loads(text)
+    by_noise = tables.pop("by_noise", {})
+    settings = merged(checked(tables), {"data": {"noise": noise, "rate": rate}})
+    data = settings["data"]
+    if data.get("noise") is not None and data.get("rate") is not None:
+        settings["method"].update(by_noise.get(f"{data['noise']}-{round(100 * data['rate'])}", {}))
+    return settings
 
 
 def checked(tables: Mapping[str, Any]) -> Settings:

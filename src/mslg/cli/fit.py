@@ -85,7 +85,7 @@ def fit(
     logging.getLogger("mslg").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     layers: list[Any] = []
     if recipe is not None:
-        layers.append(load_recipe(recipe))
+        layers.append(load_recipe(recipe, noise=noise, rate=rate))
     if resume and output is not None:
         if (output / "config.toml").exists():
             layers.append(_of_run(output))
