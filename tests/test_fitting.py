@@ -16,6 +16,11 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import mslg
+from mslg.checkpoint import load_state
+from mslg.issues import label_frame
+from mslg.source import make_source
+from mslg.splits import split
+from mslg.trace import Trace
 
 from .blobs import blobs, small_network
 
@@ -348,8 +353,18 @@ def test_a_dataset_that_changes_its_items_at_random_is_reproducible(tmp_path: Pa
 
 
 def test_samples_that_were_never_trained_on_are_not_reported() -> None:
-    labels = fit(clean="auto", epochs=3, auto_share=0.1, warm_up=1).labels
-    assert labels["label_quality"].notna().sum() > 0
+    result = fit(epochs=2)
+    source = make_source(DATA.x, DATA.given)
+    trace = Trace(source.label, 4)
+    trace.fold(torch.arange(200), torch.full((200, 4), 0.25).log())  # the last 40 were never visited
+    labels = label_frame(source, split(source, None), result.method, trace)
+    unseen = labels[200:]
+    assert unseen["label_quality"].isna().all()
+    assert not unseen["is_label_issue"].any()
+    assert unseen["rank"].min() == 200, "ranked behind all others"
+
+
+def test_auto_clean_needs_a_warm_up() -> None:
     with pytest.raises(ValueError, match="auto_clean needs a warm_up above 0"):
         fit(clean="auto", warm_up=0)
 
@@ -363,9 +378,16 @@ def test_true_labels_may_be_unknown_and_never_become_clean_ones() -> None:
         fit(clean=20, true_labels=DATA.true)
 
 
-def test_verified_labels_are_checked() -> None:
-    from mslg.source import make_source
+def test_a_diverged_state_never_replaces_a_good_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ArithmeticError, match="became"):
+        fit(output=tmp_path / "run", learning_rate=1e30, batch_size=8, checkpoint_minutes=0.0)
+    checkpoint = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    sums = load_state(checkpoint)["position"]["sums"]
+    assert sums
+    assert all(torch.isfinite(value) for value in sums.values())
 
+
+def test_verified_labels_are_checked() -> None:
     with pytest.raises(ValueError, match="there are 3 of the verified labels of the data for 240 samples"):
         make_source(DATA.x, DATA.given, verified_labels=[0, 1, 2])
     with pytest.raises(ValueError, match="the verified labels of the data has the label 7"):

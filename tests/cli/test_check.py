@@ -82,7 +82,7 @@ def test_everything_wrong_is_listed_and_the_exit_code_is_1(here: Path) -> None:
     assert words.exit_code == 1
     assert "corrupt: 12" in words.stdout
     assert "and 2 more (--json lists them all)" in words.stdout
-    assert "FATAL     12 images cannot be read: mend them, or use --corrupt skip" in words.stdout
+    assert "FATAL     12 images cannot be read: mend them, or leave them out: mslg fit --corrupt skip" in words.stdout
     assert "note      the clean set has no sample of: cat" in words.stdout
 
 

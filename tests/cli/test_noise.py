@@ -159,3 +159,7 @@ def test_noise_that_needs_more_than_the_data_takes_it_from_its_own_settings(here
     size = len(open_data({"source": "data.npz"}).train.classes)
     opened = open_data(settings, noise_settings={"transition": np.roll(np.eye(size), 1, axis=1)})
     assert opened.noise_rate == pytest.approx(0.5, abs=0.1)
+    # Without a rate the matrix is taken as it is.
+    given = 0.8 * np.eye(size) + 0.2 * np.roll(np.eye(size), 1, axis=1)
+    opened = open_data({"source": "data.npz", "noise": "matrix"}, noise_settings={"transition": given})
+    assert opened.noise_rate == pytest.approx(0.2, abs=0.05)

@@ -9,7 +9,9 @@ import typer
 
 
 def doctor(
-    data: Annotated[str, typer.Argument(help="An .npz with X and y, or a data set's name.")] = "digits",
+    data: Annotated[
+        str, typer.Argument(help="Data as for mslg fit: a folder, a file or a data set's name.")
+    ] = "digits",
     network: Annotated[str | None, typer.Option(help="See: mslg list networks; or package.module:factory.")] = None,
     batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
     rounds: Annotated[int, typer.Option(help="Times each step is measured; the median counts.")] = 7,

@@ -178,7 +178,10 @@ def _judge(findings: Findings) -> None:
     empty = len(findings.classes) - len(present)
     for wrong, words in (
         (len(present) < 2, f"there are samples of {len(present)} class; a classifier needs at least two"),
-        (len(findings.corrupt), f"{len(findings.corrupt)} images cannot be read: mend them, or use --corrupt skip"),
+        (
+            len(findings.corrupt),
+            f"{len(findings.corrupt)} images cannot be read: mend them, or leave them out: mslg fit --corrupt skip",
+        ),
         (len(findings.same_content), f"{len(findings.same_content)} samples are in the clean set under another id"),
         (len(findings.leaks), f"{len(findings.leaks)} test samples have the same content as training samples"),
     ):
