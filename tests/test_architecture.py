@@ -32,6 +32,7 @@ LAYERS = [
     ["execution"],
     ["recipe", "recipes"],
     ["fitting"],
+    ["sweep"],
     ["demo"],
     ["cli"],
     ["__main__"],

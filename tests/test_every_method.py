@@ -222,7 +222,7 @@ def test_presets_bind_to_the_constructor(name: str, preset: str) -> None:
     task = problem(name)[0].task
     settings = made.presets[preset](task)
     assert set(settings) <= set(inspect.signature(made).parameters)
-    if settings.get("transition") != "pairs":  # the toy task has no doubly labelled samples
+    if settings.get("matrix") != "pairs":  # the toy task has no doubly labelled samples
         made(task, **settings)
 
 

@@ -52,7 +52,14 @@ def test_pairs_of_held_out_samples_are_not_handed_to_the_method() -> None:
 
 
 def test_verification_that_only_confirms_is_no_evidence_of_the_noise(caplog: pytest.LogCaptureFixture) -> None:
-    assert split(source(300, verified=True), 100, seed=1).pairs is None
+    noisy = source(300, verified=True)
+    everything = split(noisy, 100, seed=1).pairs  # a fair draw out of data of which every label is verified
+    assert everything is not None
+    assert torch.equal(*everything)
+    assert not caplog.text
+    assert noisy.verified_label is not None
+    noisy.verified_label[:150] = -1
+    assert split(noisy, 100, seed=1).pairs is None
     assert "all 100 samples with a given and a verified label agree" in caplog.text
 
 

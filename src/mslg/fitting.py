@@ -213,6 +213,24 @@ def build_method(
 ) -> Method:
     """A method by name: its constructor's defaults, then the preset, then the settings."""
     made = METHODS.load(name)
+    settings = method_settings(name, task, preset, settings)
+    if "clean set" in made.needs and data.clean is None and not settings.get("auto_clean"):
+        raise ValueError(
+            f"{name} needs clean samples and there are none; pass clean= (--clean): a set of verified samples, a "
+            'number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
+        )
+    known = task.noise_rate is not None or settings.get("forget_rate") is not None
+    if "noise rate" in made.needs and not known and task.pairs is None:
+        raise ValueError(f"{name} needs the noise rate; pass noise_rate= (--noise-rate), a share between 0 and 1")
+    method: Method = made(task, **settings)
+    return method
+
+
+def method_settings(
+    name: str, task: Task, preset: str | None = None, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a method's constructor is given: the preset's values, then the settings, their names checked."""
+    made = METHODS.load(name)
     settings = dict(settings or {})
     parameters = inspect.signature(made).parameters
     allowed = [key for key in parameters if key != "task"]
@@ -227,15 +245,7 @@ def build_method(
         if preset not in made.presets:
             raise unknown(f"preset of {name}", preset, made.presets or ["(it has none)"])
         settings = {**made.presets[preset](task), **settings}
-    if "clean set" in made.needs and data.clean is None and not settings.get("auto_clean"):
-        raise ValueError(
-            f"{name} needs clean samples and there are none; pass clean= (--clean): a set of verified samples, a "
-            'number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
-        )
-    if "noise rate" in made.needs and task.noise_rate is None and settings.get("forget_rate") is None:
-        raise ValueError(f"{name} needs the noise rate; pass noise_rate= (--noise-rate), a share between 0 and 1")
-    method: Method = made(task, **settings)
-    return method
+    return settings
 
 
 def plain_settings(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Settings of a run as tables: constructor defaults ← recipe ← command line. A run's config.toml is a recipe itself.
 
-[data]     source, clean, noise, rate, root; size, channels, corrupt for image files; settings of named data sets
+[data]     source, clean, noise, rate, root, subset, told; size, channels, corrupt for image files; settings of named
+           data sets
 [noise]    settings of the noise, such as convention, probabilities, transition
 [network]  name, and its constructor's arguments
 [method]   name, preset, and its constructor's arguments
@@ -26,6 +27,9 @@ DATA_KEYS = (
     *("human", "human_file", "food101", "mini"),  # settings of some of the named data sets
     *("features", "features_weights", "features_prepare"),  # a backbone, its weights, how images are prepared for it
     *("clean_from", "test"),  # "test": the clean samples are cut from the test set, of which so many are left
+    "test_from",  # "train": so many verified training samples are the test set, for choosing settings
+    "subset",  # train on so many samples, class-balanced
+    "told",  # whether methods are told the rate and the matrix of noise made here; true unless given
 )
 TRAIN_KEYS = (
     "epochs",
@@ -59,25 +63,35 @@ def recipes() -> dict[str, str]:
     return found
 
 
+def sweeps() -> list[str]:
+    """Those of them that are for many runs: `mslg sweep`."""
+    return [name for name in recipes() if "sweep" in tomllib.loads(recipe_text(name))]
+
+
 def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Settings:
     """A recipe by name, or from a TOML file. A noise and a rate replace the recipe's own, and with them those settings
     of the method that it has for this noise: `[by_noise.uniform-60]` holds them for 60 % uniform noise."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
-        text = path.read_text()
-    else:
-        if name not in (known := recipes()):
-            raise unknown("recipe", name, known)
-        text = (resources.files("mslg.recipes") / f"{name}.toml").read_text()
-    tables = tomllib.loads(text)
+    tables = tomllib.loads(recipe_text(name))
+    if "rows" in tables or "columns" in tables:
+        raise ValueError(f"{name} is the recipe of a sweep, not of a single run; run it with: mslg sweep {name} -o DIR")
     by_noise = tables.pop("by_noise", {})
     settings = merged(checked(tables), {"data": {"noise": noise, "rate": rate}})
     data = settings["data"]
     if data.get("noise") is not None and data.get("rate") is not None:
         settings["method"].update(by_noise.get(f"{data['noise']}-{round(100 * data['rate'])}", {}))
     return settings
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe by name, or of a TOML file."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.exists():
+            raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
+        return path.read_text()
+    if name not in (known := recipes()):
+        raise unknown("recipe", name, known)
+    return (resources.files("mslg.recipes") / f"{name}.toml").read_text()
 
 
 def checked(tables: Mapping[str, Any]) -> Settings:
@@ -155,7 +169,9 @@ def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | No
     seed = int(settings["train"].get("seed", 0))
     opened = open_data(settings["data"], noise_settings=settings.get("noise"), seed=seed, workers=workers)
     data, train = dict(settings["data"]), dict(settings["train"])
-    if data.get("clean_from") is not None or data.get("test") is not None:
+    if data.get("test_from") is not None:
+        opened = opened._replace(**_test_from_train(opened, data, seed))
+    elif data.get("clean_from") is not None or data.get("test") is not None:
         opened = opened._replace(**_clean_from_test(opened, data, seed))
     if data.get("features") is not None:
         opened = opened._replace(**_features(opened, data, train.pop("augment", None), options))
@@ -163,7 +179,8 @@ def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | No
     network = dict(settings["network"])
     network["name"] = name = network.pop("name", None) or default_network(opened.train, augment)
     method = dict(settings["method"])
-    train = {"noise_rate": opened.noise_rate, "transition": opened.transition, **train}
+    if _told(data):
+        train = {"noise_rate": opened.noise_rate, "transition": opened.transition, **train}
     sizes = {key: value for key, value in network.items() if key != "name"}
     return fit(
         network_factory(name, opened.train, augment=augment, **sizes),
@@ -178,6 +195,13 @@ def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | No
     )
 
 
+def _told(data: Mapping[str, Any]) -> bool:
+    told = data.get("told", True)
+    if not isinstance(told, bool):
+        raise ValueError(f"told is {told!r}; it must be true or false: whether methods are told the noise made here")
+    return told
+
+
 def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
     from .names import expect_name
     from .splits import clean_from_test
@@ -190,6 +214,17 @@ def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
         )
     clean, test = clean_from_test(opened.test, opened.clean, data.get("test"), seed)
     return {"clean": clean, "test": test}
+
+
+def _test_from_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    from .names import expect_name
+    from .splits import test_from_train
+
+    expect_name("place to take test samples from", str(data["test_from"]), ["train"])
+    if not isinstance(data.get("test"), int):
+        raise ValueError('test_from = "train" needs the number of test samples; give test = N')
+    train, test = test_from_train(opened.train, data["test"], seed)
+    return {"train": train, "test": test}
 
 
 def _features(opened: Any, data: dict[str, Any], augment: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,10 @@ def numpy_generator(seed: int, purpose: str, *position: int) -> np.random.Genera
 @contextmanager
 def seeded(device: torch.device, seed: int, purpose: str, *position: int) -> Iterator[None]:
     """Layers such as dropout draw from torch's global generator: set it here, and put it back afterwards."""
+    number = derive(seed, purpose, *position)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(seed, purpose, *position))
+        # Not torch.manual_seed: it seeds every kind of device, and for those not in use it notes a stack trace a call.
+        torch.default_generator.manual_seed(number)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(number)
         yield

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from .batch import Inputs, map_inputs
 from .seeds import seeded
@@ -80,6 +80,24 @@ class Source:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def at(self, positions: Tensor) -> Source:
+        """The samples at these positions."""
+        store: InputStore
+        if isinstance(self.store, TensorStore):
+            store = TensorStore(map_inputs(lambda tensor: tensor[positions], self.store.tensors))
+        elif callable(at := getattr(self.store, "at", None)):
+            store = at(positions.numpy())
+        else:
+            store = DatasetStore(Subset(getattr(self.store, "dataset"), positions.tolist()))  # noqa: B009
+        return replace(
+            self,
+            store=store,
+            label=self.label[positions],
+            ids=tuple(self.ids[position] for position in positions.tolist()),
+            true_label=None if self.true_label is None else self.true_label[positions],
+            verified_label=None if self.verified_label is None else self.verified_label[positions],
+        )
 
     def with_label(self, label: Tensor) -> Source:
         """The same samples with other given labels, as after corruption. The old ones become the true labels, and the

@@ -10,12 +10,11 @@ from itertools import tee
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
 from .augment import UNCHANGED, Augment
-from .batch import Batch, map_inputs
-from .seeds import generator, numpy_generator, seeded
-from .source import DatasetStore, InputStore, Source, TensorStore, leaves
+from .batch import Batch
+from .seeds import derive, generator, numpy_generator, seeded
+from .source import InputStore, Source, TensorStore, leaves
 
 log = logging.getLogger("mslg")
 
@@ -190,7 +189,7 @@ def split(
         train, pairs, paired = _same_ids_to_clean(noisy, clean, train)
         _refuse_same_content(noisy, clean, train)
         verified = Samples(clean.store, torch.arange(len(clean)), clean.label)
-    if pairs is not None and len(pairs[0]) >= FEW and torch.equal(*pairs):
+    if pairs is not None and len(pairs[0]) >= FEW and torch.equal(*pairs) and not _all_verified(noisy):
         # Verification that only confirms does not tell how labels go wrong: a matrix counted on it is the identity.
         log.warning(
             "all %d samples with a given and a verified label agree; the noise cannot be counted on them", len(pairs[0])
@@ -282,29 +281,23 @@ def clean_from_test(test: Source, count: int, kept: int | None, seed: int) -> tu
     chosen = balanced(test.label, count, classes, seed)
     others = _others(len(test), chosen)
     tested = others[balanced(test.label[others], rest, classes, seed)]
-    return _subset(test, chosen), _subset(test, tested)
+    return test.at(chosen), test.at(tested)
 
 
-def _subset(source: Source, positions: Tensor) -> Source:
-    store: InputStore
-    if isinstance(source.store, TensorStore):
-        store = TensorStore(map_inputs(lambda tensor: tensor[positions], source.store.tensors))
-    elif callable(at := getattr(source.store, "at", None)):
-        store = at(positions.numpy())
-    else:
-        store = DatasetStore(Subset(getattr(source.store, "dataset"), positions.tolist()))  # noqa: B009
+def test_from_train(source: Source, count: int, seed: int) -> tuple[Source, Source]:
+    """The training samples without `count` verified ones, and these as a test set: settings are chosen on it, so that
+    the real test set stays unseen."""
+    labels = _verified_labels(source)
+    if not 0 < count < int((labels >= 0).sum()):
+        raise ValueError(f"{count} test samples were asked for; from 1 to {int((labels >= 0).sum()) - 1} are possible")
+    chosen = balanced(labels, count, len(source.classes), derive(seed, "test from train"))
+    test = source.at(chosen)
+    return source.at(_others(len(source), chosen)), replace(test, label=labels[chosen], true_label=None)
 
-    def some(labels: Tensor | None) -> Tensor | None:
-        return None if labels is None else labels[positions]
 
-    return replace(
-        source,
-        store=store,
-        label=source.label[positions],
-        ids=tuple(source.ids[position] for position in positions.tolist()),
-        true_label=some(source.true_label),
-        verified_label=some(source.verified_label),
-    )
+def _all_verified(source: Source) -> bool:
+    """Samples taken out of such data are a fair draw: if all their labels are right, nearly all labels are."""
+    return source.verified_label is not None and bool((source.verified_label >= 0).all())
 
 
 def _verified_labels(source: Source) -> Tensor:

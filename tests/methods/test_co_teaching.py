@@ -120,8 +120,19 @@ def test_a_run_resumes_exactly() -> None:
     check_resume(build, 19)
 
 
+def test_an_unknown_rate_is_counted_on_doubly_labelled_samples() -> None:
+    given, verified = torch.tensor([0, 1, 2, 3, 3]), torch.tensor([0, 1, 2, 0, 1])
+    task, _ = problem(pairs=(given, verified))
+    assert CoTeaching(task, ramp=2).forget_rate == pytest.approx(0.4)
+    assert CoTeaching(task, ramp=2, forget_rate=0.1).forget_rate == 0.1
+    task.noise_rate = 0.3
+    assert CoTeaching(task, ramp=2).forget_rate == 0.3
+    task, _ = problem(pairs=(verified, verified))
+    assert CoTeaching(task, ramp=2).forget_rate == 0
+
+
 def test_what_is_missing_or_makes_no_sense_is_refused() -> None:
-    task, _ = problem()
+    task, _ = problem(pairs=(torch.empty(0), torch.empty(0)))
     with pytest.raises(ValueError, match="has to know how many labels are wrong; pass noise_rate= with the task, or"):
         CoTeaching(task)
     with pytest.raises(ValueError, match=r"forget_rate is 1\.0; it is a share"):

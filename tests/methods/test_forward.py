@@ -64,13 +64,13 @@ def test_predictions_are_those_before_the_noise() -> None:
 def test_the_matrix_can_be_counted_on_pairs() -> None:
     verified = torch.arange(3).repeat_interleave(2000)
     given = torch.multinomial(ASYMMETRIC[verified], 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
-    method = ForwardCorrection(identity_task(pairs=(given, verified)), transition="pairs")
+    method = ForwardCorrection(identity_task(pairs=(given, verified)), matrix="pairs")
     assert torch.allclose(method.transition, ASYMMETRIC, atol=0.03)
     assert method.first_corrected_epoch == 0
 
 
 def test_anchors_are_looked_for_once_and_training_starts_again() -> None:
-    method, data = build(transition="anchors", warm_up=2)
+    method, data = build(matrix="anchors", warm_up=2)
     assert isinstance(method, ForwardCorrection)
     assert torch.equal(method.transition, torch.eye(4))
     run(method, data, epochs=2)
@@ -95,7 +95,7 @@ def test_anchors_are_looked_for_once_and_training_starts_again() -> None:
 
 def test_the_anchors_of_separate_classes_tell_the_noise() -> None:
     task, data = problem(clean=None, epochs=30)
-    method = ForwardCorrection(task, transition="anchors")
+    method = ForwardCorrection(task, matrix="anchors")
     run(method, data, epochs=11)
     assert (method.transition - BLOBS).abs().max() < 0.25
     assert (method.transition.diagonal() > 0.5).all()
@@ -103,7 +103,7 @@ def test_the_anchors_of_separate_classes_tell_the_noise() -> None:
 
 def test_each_training_goes_through_the_whole_schedule() -> None:
     task, _ = problem(epochs=12, schedule=SCHEDULES["steps"])
-    method = ForwardCorrection(task, transition="anchors", warm_up=0.5)
+    method = ForwardCorrection(task, matrix="anchors", warm_up=0.5)
     rates = []
     for epoch in range(12):
         method.at(epoch, epoch / 12)
@@ -112,7 +112,7 @@ def test_each_training_goes_through_the_whole_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"correction": "backward"}, {"transition": "anchors"}], ids=["forward", "backward", "anchors"]
+    "settings", [{}, {"correction": "backward"}, {"matrix": "anchors"}], ids=["forward", "backward", "anchors"]
 )
 def test_it_learns_and_its_steps_stay_on_the_device(settings: dict[str, Any]) -> None:
     task, data = problem(clean=None, epochs=10, transition=BLOBS)
@@ -126,12 +126,12 @@ def test_it_learns_and_its_steps_stay_on_the_device(settings: dict[str, Any]) ->
 @pytest.mark.parametrize("stop", [10, 17, 30])
 @pytest.mark.parametrize("correction", ["forward", "backward"])
 def test_a_run_with_a_restart_resumes_exactly(correction: str, stop: int) -> None:
-    check_resume(lambda: build(transition="anchors", correction=correction), stop)
+    check_resume(lambda: build(matrix="anchors", correction=correction), stop)
 
 
 def test_a_percentile_that_passes_over_whole_classes_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mslg"):
-        build(transition="anchors", percentile=70)
+        build(matrix="anchors", percentile=70)
     assert "with 4 classes a percentile of 70 passes over all samples of a class; use 100" in caplog.text
 
 
@@ -139,10 +139,10 @@ def test_a_percentile_that_passes_over_whole_classes_is_warned_of(caplog: pytest
     ("settings", "message"),
     [
         ({}, 'needs the noise\'s transition matrix and the task has none; pass transition= .*"anchors" .* "pairs"'),
-        ({"transition": "pairs"}, "needs samples that carry a given and a verified label and the task has none"),
-        ({"transition": "anchors", "percentile": 0}, "percentile is 0; it must be above 0 and at most 100"),
-        ({"transition": "anchors", "warm_up": 0}, "warm_up is 0; it must be above 0"),
-        ({"transition": "anchors", "warm_up": 6}, "a run of 6 epochs never reaches the corrected training"),
+        ({"matrix": "pairs"}, "needs samples that carry a given and a verified label and the task has none"),
+        ({"matrix": "anchors", "percentile": 0}, "percentile is 0; it must be above 0 and at most 100"),
+        ({"matrix": "anchors", "warm_up": 0}, "warm_up is 0; it must be above 0"),
+        ({"matrix": "anchors", "warm_up": 6}, "a run of 6 epochs never reaches the corrected training"),
     ],
 )
 def test_what_is_missing_or_makes_no_sense_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -153,8 +153,8 @@ def test_what_is_missing_or_makes_no_sense_is_refused(settings: dict[str, Any], 
 
 def test_unknown_names_and_a_matrix_without_inverse_are_refused() -> None:
     task, _ = problem(transition=torch.full((4, 4), 0.25))
-    with pytest.raises(UnknownName, match=r"unknown transition 'anchor'\. Did you mean 'anchors'"):
-        ForwardCorrection(task, transition="anchor")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match=r"unknown matrix 'anchor'\. Did you mean 'anchors'"):
+        ForwardCorrection(task, matrix="anchor")  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match=r"unknown correction 'backwards'\. Did you mean 'backward'"):
         ForwardCorrection(task, correction="backwards")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r'condition number is .*; choose correction="forward"'):

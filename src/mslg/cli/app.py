@@ -13,6 +13,9 @@ from .doctor import doctor
 from .fit import fit
 from .list import list_
 from .noise import noise
+from .plot import plot
+from .sweep import sweep
+from .table import table
 
 app = typer.Typer(
     name="mslg",
@@ -26,6 +29,9 @@ app.command()(demo)
 app.command()(fit)
 app.command()(check)
 app.command()(noise)
+app.command()(sweep)
+app.command()(table)
+app.command()(plot)
 app.command("list")(list_)
 app.command()(doctor)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from ..methods import METHODS
 from ..names import unknown
 from ..networks import NETWORKS
 from ..noise import NOISES
-from ..recipe import recipes
+from ..recipe import recipes, sweeps
 
 KINDS = ("methods", "noises", "datasets", "networks", "recipes")
 
@@ -38,15 +38,19 @@ def list_(
         width = max(len(row["name"]) for row in rows)
         for row in rows:
             needs = f"  (needs: {', '.join(row['needs'])})" if row["needs"] else ""
-            print(f"  {row['name']:<{width}}  {row['summary']}{needs}")
+            sweep = "  (a sweep)" if row.get("sweep") else ""
+            print(f"  {row['name']:<{width}}  {row['summary']}{needs}{sweep}")
         print()
 
 
-def _all() -> dict[str, list[dict[str, str]]]:
+def _all() -> dict[str, list[dict[str, Any]]]:
     registries = {"methods": METHODS, "noises": NOISES, "datasets": DATASETS, "networks": NETWORKS}
-    rows = {
+    rows: dict[str, list[dict[str, Any]]] = {
         kind: [{"name": name, "summary": entry.summary, "needs": list(entry.needs)} for name, entry in registry.items()]
         for kind, registry in registries.items()
     }
-    rows["recipes"] = [{"name": name, "summary": line, "needs": []} for name, line in recipes().items()]
-    return rows  # type: ignore[return-value]
+    many = sweeps()
+    rows["recipes"] = [
+        {"name": name, "summary": line, "needs": [], "sweep": name in many} for name, line in recipes().items()
+    ]
+    return rows

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..registry import Entry, Registry
 
 DATASETS = Registry(
@@ -32,3 +35,22 @@ DATASETS = Registry(
         ),
     },
 )
+
+CLASSES = {
+    "digits": 10,
+    "cifar10": 10,
+    "cifar100": 100,
+    "cifar10-features": 10,
+    "fashion-mnist": 10,
+    "clothing1m": 14,
+    "food101n": 101,
+    "animal10n": 10,
+    "webvision": 50,
+}
+
+
+def number_of_classes(data: Mapping[str, Any]) -> int | None:
+    """How many classes the data of these settings has, without reading it; None for a user's own files."""
+    if data.get("mini") is False:
+        return 1000  # the whole of webvision
+    return CLASSES.get(str(data.get("source")))

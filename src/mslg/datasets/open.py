@@ -22,6 +22,7 @@ from ..networks.build import default_network, network_factory
 from ..noise.apply import corrupt, settings_of
 from ..noise.corruption import Corruption
 from ..source import Source, encode_labels
+from ..splits import balanced
 from . import DATASETS
 from .arrays import npz
 from .bundle import Bundle
@@ -57,6 +58,8 @@ def open_data(
     options = {key: value for key, value in settings.items() if key in OPTIONS}
     root = settings.get("root")
     bundle = open_named(str(settings["source"]), seed=seed, root=root, reading=reading, options=options)
+    if settings.get("subset") is not None:
+        bundle = bundle._replace(train=subset(bundle.train, settings["subset"]))
     clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
     if settings.get("labels") is not None:
@@ -67,6 +70,13 @@ def open_data(
         log.info("%s noise: %.1f %% of the labels are now wrong", noise, 100 * corruption.rate)
         train, rate, transition = train.with_label(corruption.label), corruption.rate, corruption.realised.float()
     return Opened(train, clean, bundle.test, rate, transition)
+
+
+def subset(source: Source, count: int) -> Source:
+    """So many of the samples, class-balanced: the same ones whatever the run's seed, so that runs can be compared."""
+    if not isinstance(count, int) or not 2 <= count <= len(source):
+        raise ValueError(f"subset is {count}; it is a number of training samples, from 2 to {len(source)} here")
+    return source.at(balanced(source.label, count, len(source.classes), seed=0))
 
 
 def relabelled(source: Source, path: Path) -> Source:

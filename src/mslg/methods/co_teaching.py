@@ -6,6 +6,7 @@ smallest losses, and the other one learns from it; F rises from 0 to the share o
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,8 @@ from ..batch import Batch, Inputs, call, logits_of
 from ..losses import cross_entropy
 from ..method import Method, StepResult, Task
 from ..schedule import first_epoch
+
+log = logging.getLogger("mslg")
 
 
 class TwoNetworks(nn.Module):
@@ -34,7 +37,8 @@ class TwoNetworks(nn.Module):
 class CoTeaching(Method):
     """Two networks, two optimizers, one batch.
 
-    forget_rate  the share of each batch left out (the paper's τ); the task's noise rate when not given
+    forget_rate  the share of each batch left out (the paper's τ); when not given, the task's noise rate, and where that
+                 is unknown the share of doubly labelled samples whose given label is wrong
     ramp         part of the run (or epochs, from 1 on) in which that share rises from 0 to its final value
     exponent     of the share that the ramp aims at (the paper's c)
     ensemble     predict with both networks instead of the first one
@@ -52,12 +56,7 @@ class CoTeaching(Method):
         ensemble: bool = False,
     ) -> None:
         super().__init__(task)
-        rate = task.noise_rate if forget_rate is None else forget_rate
-        if rate is None:
-            raise ValueError(
-                "co-teaching has to know how many labels are wrong; pass noise_rate= with the task, or forget_rate= "
-                "(0.2 is a common guess)"
-            )
+        rate = known_rate(task) if forget_rate is None else forget_rate
         if not 0 <= rate < 1:
             raise ValueError(f"forget_rate is {rate}; it is a share of the samples, from 0 to below 1")
         if exponent <= 0:
@@ -102,6 +101,21 @@ class CoTeaching(Method):
 
     def relative_cost(self, epoch: int) -> float:
         return 2.0
+
+
+def known_rate(task: Task) -> float:
+    """The share of wrong labels: as told, or as counted on samples that carry a given and a verified label."""
+    if task.noise_rate is not None:
+        return task.noise_rate
+    if task.pairs is None or not len(task.pairs[0]):
+        raise ValueError(
+            "co-teaching has to know how many labels are wrong; pass noise_rate= with the task, or forget_rate= "
+            "(0.2 is a common guess)"
+        )
+    given, verified = task.pairs
+    rate = float((given != verified).double().mean())
+    log.info("co-teaching: %.1f %% of %d doubly labelled samples are wrong", 100 * rate, len(given))
+    return rate
 
 
 def kept_of(samples: int, forgotten: float) -> int:

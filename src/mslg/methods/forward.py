@@ -24,23 +24,23 @@ from .transition import Corrected, anchors, check_transition, count, smooth
 
 log = logging.getLogger("mslg")
 
-Transition = Literal["given", "anchors", "pairs"]
+Matrix = Literal["given", "anchors", "pairs"]
 Correction = Literal["forward", "backward"]
 
 
 class ForwardCorrection(Corrected):
     """Mean of the corrected loss; predictions are the network's own, before the noise.
 
-    transition  "given": the task's matrix; "pairs": counted on its doubly labelled samples and smoothed;
-                "anchors": estimated after a warm-up, whereupon training starts again from scratch
+    matrix      "given": the task's; "pairs": counted on its doubly labelled samples and smoothed; "anchors":
+                estimated after a warm-up, whereupon training starts again from scratch
     correction  "forward", or "backward": unbiased, but of high variance and unbounded below
     warm_up     with anchors: part of the run (or epochs, from 1 on) that trains the estimating network
     percentile  with anchors: samples at or above it are passed over; 100 = take the most probable sample
     """
 
     presets: ClassVar = {
-        "cifar10": lambda task: {"transition": "given"},  # the paper supplies the exact matrix
-        "clothing1m": lambda task: {"transition": "pairs"},  # and counts it on the doubly labelled samples here
+        "cifar10": lambda task: {"matrix": "given"},  # the paper supplies the exact matrix
+        "clothing1m": lambda task: {"matrix": "pairs"},  # and counts it on the doubly labelled samples here
     }
 
     needs = frozenset({"transition matrix"})
@@ -50,23 +50,23 @@ class ForwardCorrection(Corrected):
         self,
         task: Task,
         *,
-        transition: Transition = "given",
+        matrix: Matrix = "given",
         correction: Correction = "forward",
         warm_up: float = 1 / 3,
         percentile: float = 97,
     ) -> None:
-        expect_name("transition", transition, get_args(Transition))
+        expect_name("matrix", matrix, get_args(Matrix))
         expect_name("correction", correction, get_args(Correction))
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile is {percentile}; it must be above 0 and at most 100, as a rule 97")
-        if transition == "anchors" and 100 - percentile >= 100 / task.classes:
+        if matrix == "anchors" and 100 - percentile >= 100 / task.classes:
             log.warning(
                 "with %d classes a percentile of %g passes over all samples of a class; use 100",
                 task.classes,
                 percentile,
             )
-        super().__init__(task, known_matrix(task, transition), warm_up)
-        self.correction, self.percentile = correction, percentile
+        super().__init__(task, known_matrix(task, matrix), warm_up)
+        self.matrix, self.correction, self.percentile = matrix, correction, percentile
         if correction == "backward":
             self.register_buffer("inverse", invert(self.transition))
 
@@ -88,22 +88,22 @@ class ForwardCorrection(Corrected):
         return StepResult({"loss": loss.detach()}, log_probs.detach())
 
 
-def known_matrix(task: Task, source: Transition) -> Tensor | None:
+def known_matrix(task: Task, source: Matrix) -> Tensor | None:
     """The matrix, if it is known before training."""
     if source == "given":
         if task.transition is None:
             raise ValueError(
                 "forward correction needs the noise's transition matrix and the task has none; pass transition= with "
-                'the task, or choose transition="anchors" (estimated after a warm-up) or "pairs" (counted on samples '
+                'the task, or choose matrix="anchors" (estimated after a warm-up) or "pairs" (counted on samples '
                 "with both labels)"
             )
         return check_transition(task.transition, task.classes)
     if source == "pairs":
         if task.pairs is None or not len(task.pairs[0]):
             raise ValueError(
-                'transition="pairs" needs samples that carry a given and a verified label and the task has none; give '
+                'matrix="pairs" needs samples that carry a given and a verified label and the task has none; give '
                 "clean samples the ids they have in the noisy set, ask for a number of clean samples, or choose "
-                'transition="anchors"'
+                'matrix="anchors"'
             )
         return smooth(count(*task.pairs, task.classes), None)
     return None

@@ -1,0 +1,62 @@
+"""`mslg plot`: a sweep's results as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..names import expect_name
+
+if TYPE_CHECKING:
+    from ..sweep.grid import Axis
+
+KINDS = ("epochs", "labels", "clean")
+
+
+def plot(
+    folder: Annotated[Path, typer.Argument(help="The sweep's folder.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf; by default DIR/KIND.png.")
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="epochs: test accuracy over epochs; labels: right labels over epochs; clean: accuracy over the "
+            "number of clean samples."
+        ),
+    ] = "epochs",
+    row: Annotated[list[str] | None, typer.Option(help="Only this row. May be repeated.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Only this column. May be repeated.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Another recipe than the one in the folder: a name or a .toml file.")
+    ] = None,
+) -> None:
+    """Draw a sweep's curves: mean over seeds, with a band of one standard deviation.
+
+    Examples:
+
+    mslg plot sweeps/mine
+
+    mslg plot sweeps/mine --kind labels --column uniform-40 -o labels.svg
+    """
+    expect_name("kind of picture", kind, KINDS)
+    from ..sweep.curves import draw, panels
+    from ..sweep.running import open_sweep
+
+    grid, found = open_sweep(folder, recipe)
+    chosen = replace(grid, rows=_some("row", grid.rows, row), columns=_some("column", grid.columns, column))
+    made = panels(chosen, found, kind)
+    if not made:
+        raise ValueError(f"there is nothing to draw yet; run some of it first: mslg sweep RECIPE -o {folder}")
+    path = output or folder / f"{kind}.png"
+    draw(made, path, title=grid.title, kind=kind)
+    print(path)
+
+
+def _some(kind: str, axes: tuple[Axis, ...], names: list[str] | None) -> tuple[Axis, ...]:
+    for name in names or ():
+        expect_name(kind, name, [axis.name for axis in axes])
+    return tuple(axis for axis in axes if not names or axis.name in names)

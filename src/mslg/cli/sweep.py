@@ -1,0 +1,146 @@
+"""`mslg sweep`: a recipe of many runs in; the missing ones carried out, their results in one small file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..names import unknown
+
+if TYPE_CHECKING:
+    from ..sweep.grid import Cell, Grid
+
+
+def sweep(
+    recipe: Annotated[str, typer.Argument(help="A sweep's recipe: a name (mslg list recipes) or a .toml file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The sweep's folder.")],
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "-j", "--processes", min=0, help="Runs at a time, one core each; all cores by default. 0: only collect."
+        ),
+    ] = None,
+    root: Annotated[str | None, typer.Option(help="What {root} in the recipe means: where the data is.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only this row. May be repeated.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Only this column. May be repeated.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Only this seed. May be repeated.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what each cell would be run with, defaults included; run nothing.")
+    ] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print a command for each missing cell, for a scheduler; run nothing.")
+    ] = False,
+    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the folders of finished runs.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
+) -> None:
+    """Compare methods: run every combination of a row, a column and a seed that has no result yet.
+
+    Finished cells are kept in DIR/cells.jsonl. The same command goes on after an interruption; mslg table and
+    mslg plot show what is there.
+
+    Examples:
+
+    mslg sweep mine.toml -o sweeps/mine -j 4
+
+    mslg sweep mine.toml -o sweeps/mine --row mslg --seed 0 --dry-run
+
+    mslg sweep mine.toml -o sweeps/mine --commands > jobs.txt
+    """
+    logging.getLogger("mslg").setLevel(logging.WARNING)
+    from ..sweep.grid import load_grid
+
+    grid = load_grid(recipe)
+    chosen = _chosen(grid, row, column, seed)
+    if dry_run:
+        _dry_run(chosen, output, root, as_json)
+    elif commands:
+        _commands(grid, chosen, output, root, as_json)
+    else:
+        number = len(os.sched_getaffinity(0)) if processes is None else processes
+        _run(grid, chosen, output, number, as_json, quiet, root=root, keep_runs=keep_runs, device=device)
+
+
+def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds: list[int] | None) -> list[Cell]:
+    allowed: dict[str, tuple[Sequence[Any] | None, Sequence[Any]]] = {
+        "row": (rows, [axis.name for axis in grid.rows]),
+        "column": (columns, [axis.name for axis in grid.columns]),
+        "seed": (seeds, list(grid.seeds)),
+    }
+    for kind, (given, names) in allowed.items():
+        for name in given or ():
+            if name not in names:
+                raise unknown(kind, name, [str(each) for each in names])
+    return [
+        cell
+        for cell in grid.cells()
+        if all(not given or value in given for (given, _), value in zip(allowed.values(), cell.key))
+    ]
+
+
+def _dry_run(cells: list[Cell], folder: Path, root: str | None, as_json: bool) -> None:
+    from .. import toml
+    from ..sweep.resolve import resolved
+    from ..sweep.running import places
+
+    for cell in cells:
+        settings = resolved(cell, places(folder, root))
+        if as_json:
+            place = {"row": cell.row, "column": cell.column, "seed": cell.seed}
+            print(json.dumps({**place, "settings": settings}, ensure_ascii=False))
+        else:
+            print(f"# {cell.row}, {cell.column}, seed {cell.seed}\n{toml.dumps(settings)}")
+
+
+def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_json: bool) -> None:
+    from ..sweep.launching import missing, write_command
+
+    for cell in missing(grid, folder, cells):
+        command = write_command(folder, cell, root)
+        place = {"row": cell.row, "column": cell.column, "seed": cell.seed}
+        print(json.dumps({**place, "command": command}, ensure_ascii=False) if as_json else command)
+
+
+def _run(
+    grid: Grid, cells: list[Cell], folder: Path, processes: int, as_json: bool, quiet: bool, **options: Any
+) -> None:
+    from ..sweep.running import results, run_sweep
+    from ..sweep.watching import Lines, Standing, Table
+
+    wanted = {cell.key for cell in cells}
+    standing = Standing(cells, results(grid, folder), processes)
+    before = len(standing.finished)
+    display: Any = Table(grid, standing) if sys.stderr.isatty() and not quiet else Lines(standing, quiet=quiet)
+    try:
+        with display as watch:
+            errors = run_sweep(
+                grid, folder, processes=processes, only=lambda cell: cell.key in wanted, watch=watch, **options
+            )
+    except KeyboardInterrupt:
+        print(f"interrupted, {standing.headline()}; the same command goes on from there", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        found = standing.finished.values()
+        told = {
+            "cells": len(cells),
+            "finished": len(found),
+            "ran": len(found) - before,
+            "failed": sum(each.state == "failed" for each in found),
+            "errors": [dict(zip(("row", "column", "seed"), key), error=words) for key, words in errors.items()],
+        }
+        print(json.dumps(told, ensure_ascii=False))
+    elif not quiet and not errors:
+        print(f"{standing.headline()}; see: mslg table {folder}", file=sys.stderr)
+    for (row, column, seed), words in errors.items():
+        print(f"could not run {row}, {column}, seed {seed}: {words}", file=sys.stderr)
+    if errors:
+        print(f"{len(errors)} of {len(cells)} cells could not be run; the same command tries again", file=sys.stderr)
+        raise typer.Exit(1)

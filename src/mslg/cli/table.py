@@ -1,0 +1,69 @@
+"""`mslg table`: a sweep's results as a table, beside the paper's."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..names import expect_name
+
+FORMATS = ("text", "markdown", "latex", "csv", "json")
+
+
+def table(
+    folder: Annotated[Path, typer.Argument(help="The sweep's folder.")],
+    recipe: Annotated[
+        str | None, typer.Option(help="Another recipe than the one in the folder: a name or a .toml file.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "text",
+    measure: Annotated[
+        str, typer.Option(help="What to show: test/accuracy, report/accuracy, labels/accuracy, …")
+    ] = "test/accuracy",
+    best: Annotated[
+        bool, typer.Option("--best", help="Of the epoch that was best on held-out clean samples, not of the last.")
+    ] = False,
+    against: Annotated[
+        str | None, typer.Option(help="The row to take differences to; by default the recipe's reference.")
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option(help="Put the paper's numbers beside ours, where the recipe names them.")
+    ] = True,
+) -> None:
+    """Print the mean ± standard deviation of every cell, and the differences between methods.
+
+    Cells whose training diverged show as fail. Differences are taken seed by seed, with 95 % intervals.
+
+    Examples:
+
+    mslg table sweeps/mine
+
+    mslg table sweeps/mine --format markdown --against cross-entropy > results.md
+    """
+    expect_name("format", form, FORMATS)
+    from ..sweep.render import FORMATS as RENDERINGS
+    from ..sweep.render import Shown, text
+    from ..sweep.running import open_sweep
+    from ..sweep.table import paired, summary
+
+    grid, found = open_sweep(folder, recipe)
+    numbers = None
+    if paper and grid.paper is not None and measure == "test/accuracy":  # the paper has no others
+        from ..sweep.paper import paper_numbers
+
+        numbers = paper_numbers(grid.paper)
+    reference = against or grid.reference
+    shown = Shown(
+        grid,
+        summary(grid, found, measure, best_epoch=best, paper=numbers),
+        reference,
+        {} if reference is None else paired(grid, found, reference, measure, best_epoch=best),
+    )
+    if form == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+        print(text(shown, width), end="")
+    else:
+        print(RENDERINGS[form](shown), end="")

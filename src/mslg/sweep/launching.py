@@ -1,0 +1,29 @@
+"""A sweep for a cluster's scheduler: each missing cell is one `mslg fit` that can be launched anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import toml
+from ..checkpoint import write_atomically
+from .collecting import collected
+from .grid import Cell, Grid
+from .running import places, results, run_folder
+
+
+def missing(grid: Grid, folder: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """Those cells that are neither written down nor finished in their own folder."""
+    known = results(grid, folder)
+    return [cell for cell in cells if cell.key not in known and collected(run_folder(folder, cell), cell) is None]
+
+
+def write_command(folder: Path, cell: Cell, root: str | None) -> str:
+    """Write the cell's recipe; returns the command that runs it into the folder where the sweep will look."""
+    run = run_folder(folder, cell)
+    recipe = folder / "cells" / f"{run.name}.toml"
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    title = f"# {cell.row}, {cell.column}, seed {cell.seed}\n"
+    write_atomically(recipe, (title + toml.dumps(cell.placed(**places(folder, root)))).encode())
+    return shlex.join(["mslg", "fit", "--recipe", str(recipe), "-o", str(run), "--resume"])
