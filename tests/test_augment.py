@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 import mslg
 from mslg.augment import Augment, centre, crop, flip, normalise, resize, vertical_flip
+from mslg.division import split
 from mslg.seeds import generator
 from mslg.source import make_source
-from mslg.splits import Splits, split
+from mslg.splits import Splits
 
 from .networks.libraries import torchvision_or_skip
 

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mslg.checkpoint import load_state, save_state
 from mslg.datasets.digits import digits
+from mslg.division import split
 from mslg.exam import Exam
 from mslg.method import Method, Task
 from mslg.methods import METHODS
@@ -22,7 +23,7 @@ from mslg.networks.mlp import MLP
 from mslg.noise.uniform import uniform
 from mslg.schedule import Steps, schedule
 from mslg.source import make_source
-from mslg.splits import Samples, Splits, split
+from mslg.splits import Samples, Splits
 from mslg.trace import Trace
 from mslg.train import Position, train
 

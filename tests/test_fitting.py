@@ -17,9 +17,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import mslg
 from mslg.checkpoint import load_state
+from mslg.division import split
 from mslg.issues import label_frame
 from mslg.source import make_source
-from mslg.splits import split
 from mslg.trace import Trace
 
 from .blobs import blobs, small_network

@@ -14,6 +14,7 @@ from torch import nn
 
 from mslg.augment import Augment
 from mslg.datasets import DATASETS
+from mslg.division import clean_from_test, split
 from mslg.fitting import OPTIMIZERS, build_method, fit
 from mslg.method import Task
 from mslg.methods.mslg import paper_settings, published_beta
@@ -22,7 +23,7 @@ from mslg.noise import NOISES
 from mslg.recipe import load_recipe, recipes, run_recipe, sweeps
 from mslg.schedule import schedule
 from mslg.source import make_source
-from mslg.splits import Splits, clean_from_test, split
+from mslg.splits import Splits
 
 
 class Told(NamedTuple):

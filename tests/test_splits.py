@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslg.division import balanced, split
 from mslg.source import Source, make_source
-from mslg.splits import balanced, split
 
 
 def source(

@@ -12,6 +12,7 @@ from torch import nn
 
 from mslg.augment import Augment
 from mslg.datasets import DATASETS
+from mslg.division import split
 from mslg.fitting import OPTIMIZERS, build_method, method_settings
 from mslg.method import Task
 from mslg.methods.mslg import paper_settings
@@ -21,7 +22,6 @@ from mslg.noise.apply import settings_of
 from mslg.recipe import recipes, sweeps
 from mslg.schedule import schedule
 from mslg.source import make_source
-from mslg.splits import split
 from mslg.sweep.grid import Cell, Grid, load_grid
 from mslg.sweep.paper import paper, paper_numbers
 

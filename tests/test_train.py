@@ -9,11 +9,12 @@ from copy import deepcopy
 import pytest
 import torch
 
+from mslg.division import split
 from mslg.exam import Exam
 from mslg.method import Method, Task
 from mslg.methods.mslg import MSLG
 from mslg.source import make_source
-from mslg.splits import Samples, Splits, split
+from mslg.splits import Samples, Splits
 from mslg.trace import Trace
 from mslg.train import NonFiniteLoss, Position, train
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(pip, check=True)
     (wheel,) = tmp_path.glob("mslg-*.whl")
+    assert "mslg/recipes/paper_tables.json" in zipfile.ZipFile(wheel).namelist()
     venv.create(tmp_path / "env", with_pip=True)
     binary = tmp_path / "env" / "bin"
     install = [str(binary / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt")]

@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 
 from .datasets.digits import digits
+from .division import balanced
 from .fitting import Result, fit
 from .networks.mlp import MLP
 from .noise.uniform import uniform
 from .progress import for_terminal
 from .seeds import numpy_generator
-from .splits import balanced
 
 RATE = 0.4
 CLEAN = 100

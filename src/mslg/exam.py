@@ -57,6 +57,13 @@ class Exam:
             metrics["labels/accuracy"] = _share((soft == true)[known])
         return metrics
 
+    def right(self, labels: Tensor) -> float | None:
+        """The share of these labels of the training samples that are right, where true ones are known."""
+        if self.true_label is None:
+            return None
+        true = self.true_label[self.data.train.index]
+        return _share((labels == true)[true >= 0])
+
     def per_class(self) -> list[float] | None:
         """Accuracy of each class in the last test; NaN for a class without test samples."""
         if self.confusion is None:

@@ -15,8 +15,9 @@ from torch import nn
 
 from .collapse import CollapseWatch
 from .estimate import in_words, seconds_per_plain_step, work_of
+from .evidence import weigh
 from .exam import Exam
-from .issues import label_frame
+from .issues import label_frame, suggestions
 from .method import Method
 from .progress import Closing, Progress
 from .results import summarise, write_results
@@ -116,11 +117,15 @@ def execute(
     if exam.test is not None and exam.confusion is None:
         exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
     summary = summarise(records, exam, data, state="stopped" if stopped else "done")
+    evidence = weigh(learner, data, position.trace)
+    right = exam.right(suggestions(source, data, position.trace, evidence))
+    if right is not None and "last" in summary:
+        summary["last"]["suggested/accuracy"] = right
     if stopped:
         log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
     if run is not None:
-        write_results(run, learner, data, source, position, summary)
-    frame = label_frame(source, data, learner, position.trace)
+        write_results(run, learner, data, source, position, evidence, summary)
+    frame = label_frame(source, data, learner, position.trace, evidence)
     history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
     soft = np.stack(frame["soft_label"].to_list())
     return Result(learner.deployed(), soft, frame, history, summary, source.classes, learner, run)

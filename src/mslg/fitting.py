@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .augment import Augment
+from .division import split
 from .estimate import in_words, seconds_per_plain_step, work_of
 from .exam import Exam
 from .execution import Result as Result
@@ -24,7 +25,7 @@ from .progress import Progress, Silent, for_terminal
 from .run import Run
 from .schedule import schedule as schedule_named
 from .source import Source, make_source
-from .splits import Samples, Splits, split
+from .splits import Samples, Splits
 
 log = logging.getLogger("mslg")
 

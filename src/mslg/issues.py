@@ -11,8 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from .evidence import Evidence
 from .method import Method
 from .source import Source
 from .splits import Splits
@@ -29,34 +31,46 @@ class Located(Protocol):
     def path(self, position: int) -> Path: ...
 
 
-def label_quality(trace: Trace, index: Tensor, given: Tensor) -> Tensor:
-    """The probability of the given label in the predictions made in passing, averaged over late visits: low is bad."""
-    quality = trace.mean[index].gather(1, given.unsqueeze(1)).squeeze(1)
-    return torch.where(trace.seen()[index], quality, torch.nan)
+def posterior(trace: Trace, evidence: Evidence, index: Tensor, given: Tensor) -> Tensor:
+    """(samples, classes) probabilities of the true label, from the label given and the predictions made in passing.
+    A sample that was never trained on (it served as the clean set) has no prediction: its label stands."""
+    here = index.to(trace.mean.device)
+    found = evidence.posterior(trace.mean[here].cpu(), given)
+    unseen = ~trace.seen()[here].cpu()
+    found[unseen] = F.one_hot(given[unseen], found.shape[1]).to(found.dtype)
+    return found
 
 
-def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> Iterator[pd.DataFrame]:
+def suggestions(source: Source, data: Splits, trace: Trace, evidence: Evidence) -> Tensor:
+    """The label that each training sample probably should have, in data order."""
+    pieces = data.train.index.split(PIECE)
+    return torch.cat([posterior(trace, evidence, piece, source.label[piece]).argmax(1) for piece in pieces])
+
+
+def label_frames(
+    source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence
+) -> Iterator[pd.DataFrame]:
     """The rows in data order, piece by piece."""
     names = np.array(source.classes, dtype=object)
     ids = np.array(source.ids, dtype=object)
-    ranks = _ranks(data, trace, source.label)
+    ranks = _ranks(source, data, trace, evidence)
     done = 0
     for index in data.train.index.split(PIECE):
         here = index.to(trace.mean.device)
         given = source.label[index]
         probs, seen = trace.mean[here], trace.seen()[here].cpu()
-        # Samples that were never trained on (they served as the clean set) have no prediction: the label stands.
         predicted = torch.where(seen, probs.argmax(1).cpu(), given)
         soft = method.soft_labels(index.to(method.task.device))
-        issue = predicted != given
+        true = posterior(trace, evidence, index, given)
+        suggested = true.argmax(1)
         frame = pd.DataFrame(
             {
                 "id": ids[index.numpy()],
                 "given_label": names[given.numpy()],
                 "predicted_label": names[predicted.numpy()],
-                "is_label_issue": issue.numpy(),
-                "label_quality": label_quality(trace, here, given.to(here.device)).cpu().numpy(),
-                "suggested_label": names[torch.where(issue, predicted, given).numpy()],
+                "is_label_issue": (suggested != given).numpy(),
+                "label_quality": torch.where(seen, _of_given(true, given), torch.nan).float().numpy(),
+                "suggested_label": names[suggested.numpy()],
                 "soft_label": list((probs if soft is None else soft).detach().float().cpu().numpy()),
                 "rank": ranks[done : done + len(index)],
             }
@@ -67,16 +81,16 @@ def label_frames(source: Source, data: Splits, method: Method, trace: Trace) -> 
         done += len(index)
 
 
-def label_frame(source: Source, data: Splits, method: Method, trace: Trace) -> pd.DataFrame:
+def label_frame(source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence) -> pd.DataFrame:
     """All rows at once."""
-    return pd.concat(list(label_frames(source, data, method, trace)), ignore_index=True)
+    return pd.concat(list(label_frames(source, data, method, trace, evidence)), ignore_index=True)
 
 
-def write_labels(path: Path, source: Source, data: Splits, method: Method, trace: Trace) -> None:
+def write_labels(path: Path, source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence) -> None:
     """The rows as a Parquet file, written piece by piece."""
     temporary = path.with_name(f".{path.name}.partial")
     writer: pq.ParquetWriter | None = None
-    for frame in label_frames(source, data, method, trace):
+    for frame in label_frames(source, data, method, trace, evidence):
         table = pa.Table.from_pandas(frame, preserve_index=False)
         if writer is None:
             soft = table.schema.get_field_index("soft_label")
@@ -89,11 +103,18 @@ def write_labels(path: Path, source: Source, data: Splits, method: Method, trace
     temporary.replace(path)
 
 
-def _ranks(data: Splits, trace: Trace, label: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _of_given(probs: Tensor, given: Tensor) -> Tensor:
+    return probs.gather(1, given.unsqueeze(1)).squeeze(1)
+
+
+def _ranks(
+    source: Source, data: Splits, trace: Trace, evidence: Evidence
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Each training sample's place in the order from the worst label to the best, from 0."""
-    device = trace.mean.device
-    pieces = data.train.index.split(PIECE)
-    quality = torch.cat([label_quality(trace, piece.to(device), label[piece].to(device)).cpu() for piece in pieces])
+    pieces = [(piece, source.label[piece]) for piece in data.train.index.split(PIECE)]
+    quality = torch.cat([_of_given(posterior(trace, evidence, piece, given), given) for piece, given in pieces])
+    unseen = ~trace.seen()[data.train.index.to(trace.mean.device)].cpu()
+    quality[unseen] = torch.nan  # sorted last
     ranks = np.empty(len(quality), dtype=np.int64)
     ranks[np.argsort(quality.numpy(), kind="stable")] = np.arange(len(quality))
     return ranks

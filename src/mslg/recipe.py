@@ -203,8 +203,8 @@ def _told(data: Mapping[str, Any]) -> bool:
 
 
 def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    from .division import clean_from_test
     from .names import expect_name
-    from .splits import clean_from_test
 
     expect_name("place to take clean samples from", str(data.get("clean_from")), ["test"])
     if not isinstance(opened.clean, int) or opened.test is None:
@@ -217,8 +217,8 @@ def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
 
 
 def _test_from_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    from .division import test_from_train
     from .names import expect_name
-    from .splits import test_from_train
 
     expect_name("place to take test samples from", str(data["test_from"]), ["train"])
     if not isinstance(data.get("test"), int):

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from .checkpoint import write_atomically
+from .evidence import Evidence
 from .exam import Exam
 from .issues import write_labels
 from .method import Method
@@ -47,14 +48,20 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def write_results(
-    run: Run, method: Method, data: Splits, source: Source, position: Position, summary: dict[str, Any]
+    run: Run,
+    method: Method,
+    data: Splits,
+    source: Source,
+    position: Position,
+    evidence: Evidence,
+    summary: dict[str, Any],
 ) -> None:
     """The model, the classes, the labels and the summary; `done` last of all."""
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
     run.write_json("model.json", {"network": run.config["network"], "classes": list(source.classes)})
     run.write_json("classes.json", {"classes": list(source.classes)})
-    write_labels(run.path / "labels.parquet", source, data, method, position.trace)
+    write_labels(run.path / "labels.parquet", source, data, method, position.trace, evidence)
     run.write_json("summary.json", summary)
     if summary["state"] == "done":
         run.finish()

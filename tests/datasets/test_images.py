@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from mslg import images
+from mslg.division import split
 from mslg.images import Frame, ImageStore, MemoryImages, Reading, Unreadable, look, open_images, read
 from mslg.source import make_source
-from mslg.splits import split
 
 from . import trees
 

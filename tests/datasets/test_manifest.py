@@ -15,8 +15,8 @@ import torch
 
 from mslg.datasets.manifest import manifest
 from mslg.datasets.open import open_data
+from mslg.division import split
 from mslg.images import ImageStore, Reading
-from mslg.splits import split
 
 from . import trees
 

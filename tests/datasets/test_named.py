@@ -20,8 +20,8 @@ from mslg.datasets.cifar import cifar10, cifar100
 from mslg.datasets.fashion_mnist import fashion_mnist
 from mslg.datasets.open import open_data, open_named
 from mslg.datasets.unpickle import load_arrays, unpickle
+from mslg.division import split
 from mslg.images import Reading
-from mslg.splits import split
 
 from . import trees
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from mslg.datasets.open import open_data, open_named
+from mslg.division import split
 from mslg.images import Frame, frame_of
 from mslg.source import Source
-from mslg.splits import split
 
 from . import trees
 

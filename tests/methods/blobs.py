@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mslg.batch import Batch
+from mslg.division import split
 from mslg.method import Method, Task
 from mslg.source import make_source
-from mslg.splits import Splits, split
+from mslg.splits import Splits
 from mslg.trace import Trace
 from mslg.train import Position, train
 

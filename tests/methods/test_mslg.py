@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from mslg.batch import Batch
 from mslg.bilevel import Bilevel
+from mslg.division import split
 from mslg.labels import LabelTable
 from mslg.method import Task
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.mslg import MSLG, mslg_step, paper_settings
 from mslg.source import make_source
-from mslg.splits import Splits, split
+from mslg.splits import Splits
 
 from . import toy
 from .blobs import Problem, accuracy, check_resume, check_step, problem

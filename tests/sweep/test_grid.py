@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from mslg.methods import METHODS
 from mslg.sweep.grid import load_grid
+from mslg.sweep.resolve import resolved
 
 from .small import RECIPE, grid_of
 
@@ -85,6 +88,15 @@ def test_a_mistake_in_a_recipe_is_named(name: str, tmp_path: Path) -> None:
     text, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
         grid_of(tmp_path, text)
+
+
+def test_the_example_in_the_docs_is_complete(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    [text] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    cells = grid_of(tmp_path, text).cells()
+    assert len(cells) == 24
+    for cell in cells:
+        assert resolved(cell, {})["method"]["name"] in METHODS
 
 
 def test_a_recipe_that_is_not_there() -> None:

@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_result_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = grid_of(tmp_path, RECIPE.replace("epochs = 2", "epochs = 6"))
-    killed = []
+    killed: list[int | None] = []
 
     def watch(event: Event) -> None:
         if event.epoch == 2 and not killed:

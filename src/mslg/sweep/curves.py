@@ -81,10 +81,10 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
     labels = list(dict.fromkeys(label for panel in panels for label in (*panel.lines, *panel.dashed)))
-    legend_rows = -(-len(labels) // _legend_columns(labels))
+    width = max(4.6, WIDTH * across / ACROSS)
     with rc_context(style):
-        height = 0.5 + 2.5 * down + 0.19 * legend_rows
-        figure = Figure(figsize=(max(4.6, WIDTH * across / ACROSS), height), dpi=150, layout="constrained")
+        height = 0.5 + 2.5 * down + 0.19 * -(-len(labels) // _legend_columns(labels, width))
+        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
         figure.set_facecolor("white")
         axes = figure.subplots(down, across, squeeze=False, sharey=kind == "clean")  # methods beside each other
         for axis in axes.flat[len(panels) :]:
@@ -142,14 +142,14 @@ def _legend(figure: Any, labels: list[str], kind: str, dashed: bool) -> None:
     if kind == "labels" and dashed:
         for words, dash in {"label table": "-", "predictions": "--"}.items():
             handles.append(Line2D([], [], label=words, color="#777777", linestyle=dash))
-    columns = _legend_columns([str(handle.get_label()) for handle in handles])
+    columns = _legend_columns([str(handle.get_label()) for handle in handles], figure.get_figwidth())
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
+def _legend_columns(labels: Sequence[str], width: float) -> int:
     """As many as fit below the panels."""
     longest = max(map(len, labels))
-    return max(1, min(len(labels), int(WIDTH / (0.55 + 0.068 * longest))))
+    return max(1, min(len(labels), int(width / (0.55 + 0.068 * longest))))
 
 
 def _curves(runs: Mapping[str, Sequence[Finished]], name: str) -> dict[str, Line]:

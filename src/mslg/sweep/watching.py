@@ -72,16 +72,16 @@ class Standing:
         return ", ".join(words)
 
     def place(self, row: str, column: str) -> str:
-        """A cell of the live table: the mean accuracy so far, and how many seeds it is of."""
+        """A cell of the live table: the mean accuracy, with dots while seeds are missing; before, how many are done."""
         keys = [key for key in self.cells if key[:2] == (row, column)]
         found = [self.finished[key] for key in keys if key in self.finished]
         if not keys:
             return ""
-        count = "" if len(found) == len(keys) else f" {len(found)}/{len(keys)}"
+        dots = "" if len(found) == len(keys) else "…"
         values = [each.last[MEASURE] for each in found if each.state == "done" and MEASURE in each.last]
         if values:
-            return f"{100 * statistics.fmean(values):.1f}{count}"
-        return f"fail{count}" if found and all(each.state == "failed" for each in found) else count.strip() or "done"
+            return f"{100 * statistics.fmean(values):.1f}{dots}"
+        return f"fail{dots}" if any(each.state == "failed" for each in found) else f"{len(found)}/{len(keys)}"
 
 
 class Lines:
