@@ -50,11 +50,15 @@ class LabelTable(nn.Module):
             self._mapped = MappedRows(self.path, len(self.given), self.classes, self.dtype)
         return self._mapped
 
-    def logits(self, index: Tensor) -> Tensor:
-        """(batch, classes) label logits of these samples, in float32 or better."""
+    def displaced(self, index: Tensor) -> Tensor:
+        """(batch, classes) displacements of these samples, in float32 or better."""
         file = self.file
         rows = self.displacement[index] if file is None else file.rows[index.cpu()].to(index.device)
-        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+    def logits(self, index: Tensor) -> Tensor:
+        """(batch, classes) label logits of these samples, in float32 or better."""
+        rows = self.displaced(index)
         given = self.given[index].unsqueeze(1)
         return rows.scatter_add(1, given, torch.full_like(given, self.start, dtype=rows.dtype))
 

@@ -1,26 +1,34 @@
 """Meta Soft Label Generation (Algan and Ulusoy): learn a soft label for every training sample by a meta-gradient.
 
-Warm-up by cross entropy, then for each batch: look ahead along the gradient of the classification loss, take the clean
-gradient g there, move the label logits against D_g of the predictions, and train on the labels so improved. The clean
-loss's exact gradient with respect to the label logits u_j is (α/N)·D_g p_j, so
+Warm-up, then for each batch: look ahead along the gradient of the classification loss, take the clean gradient g there,
+move the label logits against D_g of the predictions, and train on the labels so improved:
 
-    u_j ← u_j − label_rate · D_g p_j,        g = ∇(clean loss) at θ − look_ahead · ∇(mean classification loss)
+    δ_j ← δ_j − label_rate · D_g p_j,        g = ∇(clean loss) at θ − look_ahead · ∇(mean classification loss)
 
-The paper's α is both the look-ahead and a factor of the label step; here they are two arguments that depend neither on
-the batch size nor on the number of classes. `from_paper` translates.
+    soft label of j  =  softmax(K·onehot(given_j) + δ_j)                 prior "given": as published
+                     =  softmax(log T[·, given_j] + log p_j + δ_j)       prior "matrix"
+
+With the published loss the label step is, but for a factor, the exact gradient of the clean loss. The matrix
+T[i, j] = P(given j | true i) is counted on the clean samples. Which of the two priors suits the noise is not known
+beforehand, so by default both are tried in the warm-up, side by side, and the clean samples decide. The paper's α is
+both the look-ahead and a factor of the label step; here they are two arguments that depend neither on the batch size
+nor on the number of classes. `from_paper` translates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..batch import Batch
+from ..batch import Batch, call
 from ..bilevel import Bilevel, Mode
 from ..labels import LabelTable
 from ..losses import (
@@ -35,62 +43,16 @@ from ..method import OneNetwork, StepResult, Task
 from ..names import expect_name
 from ..schedule import first_epoch
 from ..splits import Splits
+from .mslg_paper import paper_settings, published, released
+from .transition import count, smooth
 
+log = logging.getLogger("mslg")
+
+Prior = Literal["choose", "given", "matrix"]
 Loss = Literal["reverse-kl", "forward-kl"]
 LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
-
-
-def paper_settings(
-    alpha: float, beta: float, *, batch_size: int, classes: int, reduction: Literal["batch", "element"] = "batch"
-) -> dict[str, float]:
-    """The paper's α and β as `look_ahead`, `label_rate` and `loss_scale`.
-
-    With reduction "element" losses are means over samples and classes, as in the authors' code: the look-ahead, the
-    label step and the training loss are all smaller by the number of classes.
-    """
-    expect_name("reduction", reduction, ("batch", "element"))
-    per_class = classes if reduction == "element" else 1
-    return {
-        "look_ahead": alpha / per_class,
-        "label_rate": alpha * beta / (batch_size * per_class),
-        "loss_scale": 1 / per_class,
-    }
-
-
-PUBLISHED_BETA = {
-    ("uniform", 20): 4000.0,
-    ("uniform", 40): 4000.0,
-    ("uniform", 60): 2000.0,
-    ("uniform", 80): 400.0,
-    ("feature-dependent", 20): 4000.0,
-    ("feature-dependent", 40): 4000.0,
-    ("feature-dependent", 60): 4000.0,
-    ("feature-dependent", 80): 4000.0,
-}
-
-
-def published_beta(noise: str, rate: float) -> float:
-    """The paper's β on CIFAR-10 for a kind of noise and its rate; none is published for other rates than these."""
-    kinds = sorted({kind for kind, _ in PUBLISHED_BETA})
-    kind = noise.removesuffix("-released")  # the same noise, made as the authors' code makes it
-    expect_name("noise with a published β", kind, kinds)
-    percent = 100 * rate
-    if (kind, round(percent)) not in PUBLISHED_BETA or abs(percent - round(percent)) > 1e-6:
-        rates = ", ".join(str(known / 100) for name, known in PUBLISHED_BETA if name == kind)
-        raise ValueError(f"no β is published for {noise} noise at a rate of {rate}; there is one for {rates}")
-    return PUBLISHED_BETA[kind, round(percent)]
-
-
-def _published(task: Task) -> dict[str, Any]:
-    """CIFAR-10 as the paper says: α = 0.5, β = 4000, losses averaged over the batch."""
-    scaled = paper_settings(0.5, 4000, batch_size=task.batch_size, classes=task.classes)
-    return {**scaled, "warm_up": 44 / 120, "start": 10.0, "entropy_weight": 1.0, "loss": "reverse-kl"}
-
-
-def _released(task: Task) -> dict[str, Any]:
-    """CIFAR-10 as the authors' code does it: the same α and β, losses averaged over samples and classes."""
-    scaled = paper_settings(0.5, 4000, batch_size=task.batch_size, classes=task.classes, reduction="element")
-    return {**_published(task), **scaled}
+LEAST = 1e-6  # what a transition matrix calls impossible is only very unlikely
+STARTS = {"given": "given labels", "matrix": "posterior of the transition matrix"}
 
 
 def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss) -> Tensor:
@@ -102,6 +64,11 @@ def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: 
     return soft * (moved - (soft * moved).sum(1, keepdim=True))
 
 
+def log_posterior(log_probs: Tensor, label: Tensor, log_columns: Tensor, displacement: Tensor) -> Tensor:
+    """log of the soft labels with the prior "matrix": row j of `log_columns` holds log T[·, j]."""
+    return (log_columns[label] + log_probs + displacement).log_softmax(1)
+
+
 def mslg_step(
     engine: Bilevel,
     table: LabelTable,
@@ -109,26 +76,40 @@ def mslg_step(
     batch: Batch,
     clean: Batch,
     *,
+    log_columns: Tensor | None = None,
     look_ahead: float = 0.002,
     label_rate: float = 1.5,
     loss: Loss = "reverse-kl",
     entropy_weight: float = 1.0,
     loss_scale: float = 1.0,
 ) -> StepResult:
-    """One step of label learning and training, for those with a loop of their own."""
-    classification = LOSSES[loss]
-    before = table.log_soft(batch.index)
+    """One step of label learning and training, for those with a loop of their own. With `log_columns`, the logarithm of
+    the transposed transition matrix, the prior is "matrix" and the loss cross entropy."""
+    classification = LOSSES["forward-kl" if log_columns is not None else loss]
+
+    def log_soft(log_probs: Tensor) -> Tensor:
+        if log_columns is None:
+            return table.log_soft(batch.index)
+        return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
+
+    def inner_loss(logits: Tensor) -> Tensor:
+        log_probs = logits.log_softmax(1)
+        return classification(log_probs, log_soft(log_probs)).mean()
+
     meta = engine(
         batch.inputs,
-        lambda logits: classification(logits.log_softmax(1), before).mean(),
+        inner_loss,
         clean.inputs,
         lambda logits: cross_entropy(logits.log_softmax(1), clean.label).mean(),
         look_ahead=look_ahead,
     )
     log_probs = meta.logits.log_softmax(1)
-    direction = label_direction(log_probs.detach(), before, meta.tangent, loss)
+    if log_columns is None:
+        direction = label_direction(log_probs.detach(), log_soft(log_probs), meta.tangent, loss)
+    else:
+        direction = probability_tangent(log_probs.detach(), meta.tangent)
     table.add(batch.index, -label_rate * direction)
-    after = table.log_soft(batch.index)
+    after = log_soft(log_probs)
     objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
     optimizer.zero_grad(set_to_none=True)
     (loss_scale * objective).backward()
@@ -145,33 +126,40 @@ def mslg_step(
 class MSLG(OneNetwork):
     """The whole method.
 
-    warm_up         part of the run (or epochs, from 1 on) trained by cross entropy on the given labels first
+    warm_up         part of the run (or epochs, from 1 on) before the label learning: by cross entropy on the given
+                    labels, and with the prior "choose" by a second network on the posterior of the matrix
     look_ahead      distance θ̂ lies ahead of θ along the batch-mean loss's gradient (the paper's α); 0 = none
-    label_rate      step of the label logits along D_g p (the paper's αβ/N); 0 = labels stay as given: a control
-    start           K: label logits begin at K·onehot(given)
-    loss            "reverse-kl" = L_c,2, KL(p‖ŷ), or "forward-kl" = L_c,1, KL(ŷ‖p)
+    label_rate      step of the label logits along D_g p (the paper's αβ/N); 0 = no label learning: a control
+    prior           where labels start from: "given", "matrix", or "choose": whichever network of the warm-up explains
+                    the clean samples better goes on
+    start           K: with the prior "given", label logits begin at K·onehot(given)
+    loss            with the prior "given": "reverse-kl" = L_c,2, KL(p‖ŷ), or "forward-kl" = L_c,1, KL(ŷ‖p)
     entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ
     loss_scale      factor on the training loss (1/classes reproduces the authors' code)
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
     auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
-                    training set) are taken out of training and used in its place
+                    training set) are taken out of training and used in its place; the prior is then "given"
     table_file      keep the label table in this memory-mapped file instead of in memory
     table_dtype     "float32" or "float16"
     """
 
     needs = frozenset({"clean set"})
-    presets: ClassVar = {"published": _published, "released": _released}
+    presets: ClassVar = {"published": published, "released": released}
+
+    log_columns: Tensor
+    recent: Tensor
 
     def __init__(
         self,
         task: Task,
         *,
-        warm_up: float = 44 / 120,
+        warm_up: float = 1 / 3,
         look_ahead: float = 0.002,
-        label_rate: float = 1.5,
+        label_rate: float = 0.2,
+        prior: Prior = "choose",
         start: float = 10.0,
-        loss: Loss = "reverse-kl",
-        entropy_weight: float = 1.0,
+        loss: Loss = "forward-kl",
+        entropy_weight: float = 0.0,
         loss_scale: float = 1.0,
         mode: Mode = "exact",
         recompute: bool = False,
@@ -181,6 +169,7 @@ class MSLG(OneNetwork):
         table_dtype: Literal["float32", "float16"] = "float32",
     ) -> None:
         super().__init__(task)
+        expect_name("prior", prior, get_args(Prior))
         expect_name("loss", loss, LOSSES)
         expect_name("table_dtype", table_dtype, ("float32", "float16"))
         for name, value in {"look_ahead": look_ahead, "label_rate": label_rate, "start": start}.items():
@@ -190,11 +179,12 @@ class MSLG(OneNetwork):
             raise ValueError(
                 "auto_clean needs a warm_up above 0: an untrained network cannot tell which labels are easy"
             )
+        if auto_clean and prior == "matrix":
+            raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
         self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
-        self.loss, self.loss_scale = loss, loss_scale
+        self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
         self.auto_clean, self.auto_share = auto_clean, auto_share
-        self.engine = Bilevel(self.network, mode=mode, recompute=recompute, head=task.head(self.network))
         self.table = LabelTable(
             task.given.to(task.device),
             task.classes,
@@ -203,6 +193,19 @@ class MSLG(OneNetwork):
             path=None if table_file is None else Path(table_file),
         )
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples that stand in for a clean set
+        self.prior: Prior = "given" if auto_clean else prior
+        self.rival: nn.Module | None = None  # the network that tries the prior "matrix" in the warm-up
+        if self.prior != "given":
+            shape = (len(task.given), task.classes)
+            self.register_buffer("log_columns", torch.zeros(task.classes, task.classes, device=task.device))
+            self.register_buffer("recent", torch.zeros(shape, dtype=torch.float16, device=task.device))
+            if task.pairs is not None:
+                self._set_matrix(smooth(count(*task.pairs, task.classes), None))
+        if self.prior == "choose":
+            self.rival = copy.deepcopy(self.network)
+            self.rival_optimizer = self.add_optimizer("rival", _trained(self.rival))
+        self.settled: Prior = self.prior  # "choose" until the clean samples have decided
+        self._make_engine()
 
     @classmethod
     def from_paper(
@@ -214,37 +217,89 @@ class MSLG(OneNetwork):
         reduction: Literal["batch", "element"] = "batch",
         **others: Any,
     ) -> MSLG:
-        """MSLG with the paper's two rates; `reduction="element"` reads them as the authors' code does."""
+        """Published MSLG with the paper's two rates; `reduction="element"` reads them as the authors' code does."""
         scaled = paper_settings(alpha, beta, batch_size=task.batch_size, classes=task.classes, reduction=reduction)
-        return cls(task, **{**scaled, **others})
+        return cls(task, **{**published(task), **scaled, **others})
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         if self.auto_clean and epoch == self.first_label_epoch:
             self.chosen = self._lowest_losses(data)
+        if self.settled == "given":
+            return
+        if self.task.pairs is None and epoch == self.first_matrix_epoch:
+            self._estimate_matrix(data)
+        if self.settled == "choose" and epoch == self.first_label_epoch:
+            self._settle(self._better(data))
+            log.info("MSLG: the labels start from the %s", STARTS[self.settled])
+
+    @property
+    def first_matrix_epoch(self) -> int:
+        """From when on there is a matrix: without doubly labelled samples a network must have been trained first."""
+        return 0 if self.task.pairs is not None else max(1, self.first_label_epoch // 2)
 
     def excluded(self) -> Tensor | None:
         return self.chosen if len(self.chosen) else None
 
     def relative_cost(self, epoch: int) -> float:
-        return 1.0 if epoch < self.first_label_epoch else self.engine.relative_cost(self.look_ahead)
+        if epoch >= self.first_label_epoch:
+            return self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0
+        return 2.0 if self.prior == "choose" else 1.0
 
     def extra(self) -> dict[str, Any]:
-        return {"chosen": self.chosen}  # chosen once, so it is state
+        return {"chosen": self.chosen, "settled": self.settled}  # chosen once, so they are state
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.chosen = extra["chosen"]
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        settled = state_dict["_extra_state"]["extra"]["settled"]
+        if settled != self.settled:
+            self._settle(settled)  # the loser's weights are not in the checkpoint
+        return super().load_state_dict(state_dict, strict, assign)
+
     def soft_labels(self, index: Tensor) -> Tensor:
-        return self.table.soft(index)
+        if self.settled == "given":
+            return self.table.soft(index)
+        given = self.table.given[index]
+        return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        return self._warm_up(batch) if self.epoch < self.first_label_epoch else self._learn(batch, next(clean))
+        if self.epoch < self.first_label_epoch:
+            result = self._warm_up(batch)
+        elif self.label_rate == 0:
+            result = self._train(batch)
+        else:
+            result = self._learn(batch, next(clean))
+        if self.settled != "given":
+            self.recent[batch.index] = result.log_probs.to(self.recent.dtype)
+        return result
 
     def _warm_up(self, batch: Batch) -> StepResult:
+        knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
+        if self.rival is not None and knows_matrix:
+            log_probs = call(self.rival, batch.inputs).log_softmax(1)
+            _descend(self.rival_optimizer, self._posterior_loss(log_probs, batch).mean())
+        if self.settled == "matrix" and knows_matrix:
+            return self._train(batch)
         log_probs = self.log_probs(batch.inputs)
         loss = cross_entropy(log_probs, batch.label).mean()
         self.descend(loss)
         return StepResult({"loss": loss.detach()}, log_probs.detach())
+
+    def _train(self, batch: Batch) -> StepResult:
+        """A step on labels that are not learned."""
+        log_probs = self.log_probs(batch.inputs)
+        if self.settled == "given":
+            losses = LOSSES[self.loss](log_probs, self.table.log_soft(batch.index))
+        else:
+            losses = self._posterior_loss(log_probs, batch)
+        loss = losses.mean() + self.entropy_weight * entropy(log_probs).mean()
+        self.descend(self.loss_scale * loss)
+        return StepResult({"loss": loss.detach()}, log_probs.detach())
+
+    def _posterior_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
+        displacement = self.table.displaced(batch.index)
+        return forward_kl(log_probs, log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement))
 
     def _learn(self, batch: Batch, clean: Batch) -> StepResult:
         return mslg_step(
@@ -253,12 +308,60 @@ class MSLG(OneNetwork):
             self.optimizer,
             batch,
             clean,
+            log_columns=None if self.settled == "given" else self.log_columns,
             look_ahead=self.look_ahead,
             label_rate=self.label_rate,
             loss=self.loss,
             entropy_weight=self.entropy_weight,
             loss_scale=self.loss_scale,
         )
+
+    def _make_engine(self) -> None:
+        head = self.task.head(self.network)
+        self.engine = Bilevel(self.network, mode=self.mode, recompute=self.recompute, head=head)
+
+    def _set_matrix(self, transition: Tensor) -> None:
+        self.log_columns.copy_(transition.clamp_min(LEAST).log().t())
+
+    @torch.no_grad()
+    def _estimate_matrix(self, data: Splits) -> None:
+        """From which labels the network, trained on given ones so far, expects each clean sample to have been given.
+        The rival starts from where the network is."""
+        self.network.eval()
+        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
+        for batch in data.in_order(data.clean):
+            expected.index_add_(0, batch.label.cpu(), self.log_probs(batch.inputs).double().exp().cpu())
+        self.network.train()
+        self._set_matrix(smooth(expected, 0.0))
+        if self.rival is not None:
+            self.rival.load_state_dict(self.network.state_dict())
+            self.rival_optimizer.load_state_dict(self.optimizer.state_dict())
+
+    @torch.no_grad()
+    def _better(self, data: Splits) -> Prior:
+        """The prior whose network explains the clean samples better. Neither has been trained on them."""
+        assert self.rival is not None
+        if self.first_label_epoch <= self.first_matrix_epoch:
+            return "given"  # the rival was never trained
+        losses = {}
+        contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
+        for prior, network in contenders.items():
+            network.eval()
+            found = [(call(network, b.inputs).double(), b.label) for b in data.in_order(data.clean)]
+            network.train()
+            losses[prior] = calibrated_loss(*(torch.cat(parts) for parts in zip(*found)))
+        return min(losses, key=lambda prior: losses[prior])
+
+    def _settle(self, prior: Prior) -> None:
+        """End the contest: the winner goes on, the loser is dropped."""
+        self.settled = prior
+        if prior == "matrix" and self.rival is not None:
+            self.network, self.optimizer = self.rival, self.rival_optimizer
+            self._optimizers["network"] = self._optimizers["rival"]
+        self.rival = None
+        self._optimizers.pop("rival", None)
+        del self.rival_optimizer
+        self._make_engine()
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
@@ -270,3 +373,20 @@ class MSLG(OneNetwork):
         share = max(1, round(self.auto_share * len(index) / self.task.classes))
         easiest = [(label == c).nonzero().flatten() for c in range(self.task.classes)]
         return index[torch.cat([members[loss[members].argsort()[:share]] for members in easiest])].sort().values.cpu()
+
+
+def calibrated_loss(logits: Tensor, label: Tensor) -> float:
+    """Cross entropy at the temperature that suits these samples best: noise makes a network too humble about clean
+    samples, which says nothing about its being right."""
+    scaled = [F.cross_entropy(logits * factor, label) for factor in torch.logspace(-1, 1, 81, dtype=torch.float64)]
+    return float(min(scaled))
+
+
+def _trained(network: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def _descend(optimizer: Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
