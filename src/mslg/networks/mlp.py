@@ -38,10 +38,12 @@ class MLP(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout whose mask on a CPU is made of uniform numbers: four times as fast as torch's Bernoulli draws, which
-    otherwise take longer than the layer's matrix product."""
+    """Dropout whose mask on a CPU is made of 16 random bits an element: several times as fast as torch's Bernoulli
+    draws, which otherwise take longer than the layer's matrix product. The rate is rounded to a multiple of 2⁻¹⁶."""
 
     def forward(self, rows: Tensor) -> Tensor:
-        if not self.training or self.p == 0 or rows.device.type != "cpu":
+        if not self.training or self.p in (0, 1) or rows.device.type != "cpu":
             return F.dropout(rows, self.p, self.training)
-        return rows * (torch.rand_like(rows) >= self.p).to(rows.dtype).div_(1 - self.p)
+        bits = torch.empty(-(-rows.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        kept = bits[: rows.numel()].view(rows.shape) >= round(self.p * 2**16) - 2**15
+        return rows * kept.to(rows.dtype).mul_(1 / (1 - self.p))
