@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,22 @@ class Result:
     """What came out of a run."""
 
     model: nn.Module
-    soft_labels: np.ndarray[Any, Any]  # (training samples, classes), rows in the order of `labels`
-    labels: pd.DataFrame  # one row a training sample: given, predicted and suggested label, quality, rank
     history: pd.DataFrame  # one row an epoch
     summary: dict[str, Any]
     classes: tuple[str, ...]
     method: Method = field(repr=False)
-    run: Run | None = None
+    run: Run | None
+    make_labels: Callable[[], pd.DataFrame] = field(repr=False)
+
+    @cached_property
+    def labels(self) -> pd.DataFrame:
+        """One row a training sample: given, predicted and suggested label, quality, rank. Made when first asked for."""
+        return self.make_labels()
+
+    @cached_property
+    def soft_labels(self) -> np.ndarray[Any, Any]:
+        """(training samples, classes), rows in the order of `labels`."""
+        return np.stack(self.labels["soft_label"].to_list())
 
 
 def execute(
@@ -125,10 +135,9 @@ def execute(
         log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
     if run is not None:
         write_results(run, learner, data, source, position, evidence, summary)
-    frame = label_frame(source, data, learner, position.trace, evidence)
     history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
-    soft = np.stack(frame["soft_label"].to_list())
-    return Result(learner.deployed(), soft, frame, history, summary, source.classes, learner, run)
+    make_labels = partial(label_frame, source, data, learner, position.trace, evidence)
+    return Result(learner.deployed(), history, summary, source.classes, learner, run, make_labels)
 
 
 def _announce(method: Method, data: Splits, epochs: int, position: Position) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,11 @@ def cifar10_features(root: Path) -> Bundle:
     path = root if root.suffix == ".npz" else root / FILE
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass root= (--root): the folder that contains {FILE}, or it")
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)  # a sweep opens the same file for every cell; sources are immutable
+def _read(path: Path, changed: int) -> Bundle:
     with np.load(path, allow_pickle=False) as archive:
         missing = [key for key in KEYS if key not in archive.files]
         if missing:

@@ -181,6 +181,8 @@ class MSLG(OneNetwork):
             )
         if auto_clean and prior == "matrix":
             raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
+        if prior == "matrix" and warm_up == 0 and task.pairs is None:
+            raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples that carry both labels')
         self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
@@ -203,7 +205,7 @@ class MSLG(OneNetwork):
                 self._set_matrix(smooth(count(*task.pairs, task.classes), None))
         if self.prior == "choose":
             self.rival = copy.deepcopy(self.network)
-            self.rival_optimizer = self.add_optimizer("rival", _trained(self.rival))
+            self.rival_optimizer = self.add_optimizer("rival", [p for p in self.rival.parameters() if p.requires_grad])
         self.settled: Prior = self.prior  # "choose" until the clean samples have decided
         self._make_engine()
 
@@ -226,6 +228,11 @@ class MSLG(OneNetwork):
             self.chosen = self._lowest_losses(data)
         if self.settled == "given":
             return
+        if data.clean is None:
+            raise ValueError(
+                f'MSLG with the prior "{self.prior}" needs clean samples and there are none; pass clean= (--clean), or '
+                '"auto" to use low-loss samples instead'
+            )
         if self.task.pairs is None and epoch == self.first_matrix_epoch:
             self._estimate_matrix(data)
         if self.settled == "choose" and epoch == self.first_label_epoch:
@@ -243,7 +250,7 @@ class MSLG(OneNetwork):
     def relative_cost(self, epoch: int) -> float:
         if epoch >= self.first_label_epoch:
             return self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0
-        return 2.0 if self.prior == "choose" else 1.0
+        return 2.0 if self.prior == "choose" and epoch >= self.first_matrix_epoch else 1.0
 
     def extra(self) -> dict[str, Any]:
         return {"chosen": self.chosen, "settled": self.settled}  # chosen once, so they are state
@@ -278,7 +285,7 @@ class MSLG(OneNetwork):
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
         if self.rival is not None and knows_matrix:
             log_probs = call(self.rival, batch.inputs).log_softmax(1)
-            _descend(self.rival_optimizer, self._posterior_loss(log_probs, batch).mean())
+            _descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
         if self.settled == "matrix" and knows_matrix:
             return self._train(batch)
         log_probs = self.log_probs(batch.inputs)
@@ -290,16 +297,18 @@ class MSLG(OneNetwork):
         """A step on labels that are not learned."""
         log_probs = self.log_probs(batch.inputs)
         if self.settled == "given":
-            losses = LOSSES[self.loss](log_probs, self.table.log_soft(batch.index))
+            classification, log_soft = LOSSES[self.loss], self.table.log_soft(batch.index)
         else:
-            losses = self._posterior_loss(log_probs, batch)
-        loss = losses.mean() + self.entropy_weight * entropy(log_probs).mean()
+            classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
+        loss = classification(log_probs, log_soft).mean() + self.entropy_weight * entropy(log_probs).mean()
         self.descend(self.loss_scale * loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+        changed = (log_soft.argmax(1) != batch.label).float().mean()
+        scalars = {"loss": loss.detach(), "labels/step": torch.zeros_like(changed), "labels/changed": changed}
+        return StepResult(scalars, log_probs.detach())
 
-    def _posterior_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
+    def _log_posterior(self, log_probs: Tensor, batch: Batch) -> Tensor:
         displacement = self.table.displaced(batch.index)
-        return forward_kl(log_probs, log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement))
+        return log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement)
 
     def _learn(self, batch: Batch, clean: Batch) -> StepResult:
         return mslg_step(
@@ -335,7 +344,7 @@ class MSLG(OneNetwork):
         self._set_matrix(smooth(expected, 0.0))
         if self.rival is not None:
             self.rival.load_state_dict(self.network.state_dict())
-            self.rival_optimizer.load_state_dict(self.optimizer.state_dict())
+            self.rival_optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
 
     @torch.no_grad()
     def _better(self, data: Splits) -> Prior:
@@ -380,10 +389,6 @@ def calibrated_loss(logits: Tensor, label: Tensor) -> float:
     samples, which says nothing about its being right."""
     scaled = [F.cross_entropy(logits * factor, label) for factor in torch.logspace(-1, 1, 81, dtype=torch.float64)]
     return float(min(scaled))
-
-
-def _trained(network: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def _descend(optimizer: Optimizer, loss: Tensor) -> None:

@@ -105,11 +105,23 @@ def paired(
     places = summary(grid, results, measure, best_epoch=best_epoch).places
     found = {}
     for (row, column), place in places.items():
-        reference = places[against, column].values
-        differences = [value - reference[seed] for seed, value in place.values.items() if seed in reference]
-        if row != against and differences:
-            found[row, column] = Difference(len(differences), statistics.fmean(differences), *interval(differences))
+        between = difference(place.values, places[against, column].values)
+        if row != against and between is not None:
+            found[row, column] = between
     return found
+
+
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """One measure minus another, seed by seed over the seeds that both have; None where they share none."""
+    values = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+    return Difference(len(values), statistics.fmean(values), *interval(values)) if values else None
+
+
+def across(grid: Grid, found: Summary, row: str) -> float | None:
+    """The mean of a row's means over all columns; None until every column has all its seeds."""
+    places = [found.places[row, column.name] for column in grid.columns]
+    means = [place.mean for place in places if place.mean is not None and place.complete and not place.failed]
+    return statistics.fmean(means) if len(means) == len(places) else None
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
