@@ -134,7 +134,8 @@ class MSLG(OneNetwork):
                     the clean samples better goes on
     start           K: with the prior "given", label logits begin at K·onehot(given)
     loss            with the prior "given": "reverse-kl" = L_c,2, KL(p‖ŷ), or "forward-kl" = L_c,1, KL(ŷ‖p)
-    entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ
+    entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ. When not given: the
+                    surer the clean samples' classes, the higher (see `sureness`)
     loss_scale      factor on the training loss (1/classes reproduces the authors' code)
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
     auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
@@ -159,7 +160,7 @@ class MSLG(OneNetwork):
         prior: Prior = "choose",
         start: float = 10.0,
         loss: Loss = "forward-kl",
-        entropy_weight: float = 0.0,
+        entropy_weight: float | None = None,
         loss_scale: float = 1.0,
         mode: Mode = "exact",
         recompute: bool = False,
@@ -207,6 +208,7 @@ class MSLG(OneNetwork):
             self.rival = copy.deepcopy(self.network)
             self.rival_optimizer = self.add_optimizer("rival", [p for p in self.rival.parameters() if p.requires_grad])
         self.settled: Prior = self.prior  # "choose" until the clean samples have decided
+        self.entropy_used = entropy_weight or 0.0
         self._make_engine()
 
     @classmethod
@@ -235,9 +237,13 @@ class MSLG(OneNetwork):
             )
         if self.task.pairs is None and epoch == self.first_matrix_epoch:
             self._estimate_matrix(data)
-        if self.settled == "choose" and epoch == self.first_label_epoch:
+        if epoch != self.first_label_epoch:
+            return
+        if self.settled == "choose":
             self._settle(self._better(data))
             log.info("MSLG: the labels start from the %s", STARTS[self.settled])
+        if self.settled == "matrix" and self.entropy_weight is None:
+            self.entropy_used = sureness(*_outputs(self.network, data))
 
     @property
     def first_matrix_epoch(self) -> int:
@@ -253,10 +259,11 @@ class MSLG(OneNetwork):
         return 2.0 if self.prior == "choose" and epoch >= self.first_matrix_epoch else 1.0
 
     def extra(self) -> dict[str, Any]:
-        return {"chosen": self.chosen, "settled": self.settled}  # chosen once, so they are state
+        # Chosen once, so they are state.
+        return {"chosen": self.chosen, "settled": self.settled, "entropy_used": self.entropy_used}
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
-        self.chosen = extra["chosen"]
+        self.chosen, self.entropy_used = extra["chosen"], float(extra["entropy_used"])
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         settled = state_dict["_extra_state"]["extra"]["settled"]
@@ -300,7 +307,7 @@ class MSLG(OneNetwork):
             classification, log_soft = LOSSES[self.loss], self.table.log_soft(batch.index)
         else:
             classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
-        loss = classification(log_probs, log_soft).mean() + self.entropy_weight * entropy(log_probs).mean()
+        loss = classification(log_probs, log_soft).mean() + self.entropy_used * entropy(log_probs).mean()
         self.descend(self.loss_scale * loss)
         changed = (log_soft.argmax(1) != batch.label).float().mean()
         scalars = {"loss": loss.detach(), "labels/step": torch.zeros_like(changed), "labels/changed": changed}
@@ -321,7 +328,7 @@ class MSLG(OneNetwork):
             look_ahead=self.look_ahead,
             label_rate=self.label_rate,
             loss=self.loss,
-            entropy_weight=self.entropy_weight,
+            entropy_weight=self.entropy_used,
             loss_scale=self.loss_scale,
         )
 
@@ -352,13 +359,8 @@ class MSLG(OneNetwork):
         assert self.rival is not None
         if self.first_label_epoch <= self.first_matrix_epoch:
             return "given"  # the rival was never trained
-        losses = {}
         contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
-        for prior, network in contenders.items():
-            network.eval()
-            found = [(call(network, b.inputs).double(), b.label) for b in data.in_order(data.clean)]
-            network.train()
-            losses[prior] = calibrated_loss(*(torch.cat(parts) for parts in zip(*found)))
+        losses = {prior: calibrated_loss(*_outputs(network, data)) for prior, network in contenders.items()}
         return min(losses, key=lambda prior: losses[prior])
 
     def _settle(self, prior: Prior) -> None:
@@ -382,6 +384,22 @@ class MSLG(OneNetwork):
         share = max(1, round(self.auto_share * len(index) / self.task.classes))
         easiest = [(label == c).nonzero().flatten() for c in range(self.task.classes)]
         return index[torch.cat([members[loss[members].argsort()[:share]] for members in easiest])].sort().values.cpu()
+
+
+@torch.no_grad()
+def _outputs(network: nn.Module, data: Splits) -> tuple[Tensor, Tensor]:
+    """A network's logits for the clean samples, and their labels."""
+    network.eval()
+    found = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(data.clean)]
+    network.train()
+    logits, label = (torch.cat(parts) for parts in zip(*found))
+    return logits, label
+
+
+def sureness(logits: Tensor, label: Tensor) -> float:
+    """1 where every clean sample is classified right, falling to 0 at an error of a quarter. Predictions may be made
+    surer than the labels alone would make them if the classes can be told apart; otherwise doubt is right."""
+    return max(0.0, 1 - 4 * float((logits.argmax(1) != label).double().mean()))
 
 
 def calibrated_loss(logits: Tensor, label: Tensor) -> float:
