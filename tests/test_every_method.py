@@ -90,7 +90,7 @@ def test_a_step_tells_scalars_and_log_probabilities_without_a_graph(name: str) -
         for value in result.scalars.values():
             assert value.dim() == 0
             assert not value.requires_grad
-        method.end_epoch(epoch)
+        method.end_epoch(epoch, data)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -180,7 +180,7 @@ def test_a_step_never_waits_for_the_device(name: str, monkeypatch: pytest.Monkey
                 patch.setattr(torch.Tensor, transfer, refuse)
             with NoWaiting():
                 method.step(batch, clean)
-        method.end_epoch(epoch)
+        method.end_epoch(epoch, data)
 
 
 @pytest.mark.parametrize("name", METHODS)

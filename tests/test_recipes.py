@@ -17,7 +17,7 @@ from mslg.datasets import DATASETS
 from mslg.division import clean_from_test, split
 from mslg.fitting import OPTIMIZERS, build_method, fit
 from mslg.method import Task
-from mslg.methods.mslg import paper_settings, published_beta
+from mslg.methods.mslg_paper import paper_settings, published_beta
 from mslg.networks import NETWORKS
 from mslg.noise import NOISES
 from mslg.recipe import load_recipe, recipes, run_recipe, sweeps
@@ -84,7 +84,8 @@ def test_a_recipe_holds_the_papers_numbers(name: str) -> None:
     for epoch, rate in told.rates.items():
         factor = schedule(train["schedule"])(epoch / train["epochs"])
         assert train["learning_rate"] * factor == pytest.approx(rate), epoch
-    others = {"name": "mslg", "warm_up": told.warm_up, "start": 10.0, "entropy_weight": 1.0, "loss": "reverse-kl"}
+    form = {"prior": "given", "start": 10.0, "entropy_weight": 1.0, "loss": "reverse-kl"}
+    others = {"name": "mslg", "warm_up": told.warm_up, **form}
     assert {key: value for key, value in method.items() if key not in scaled} == others
 
 
@@ -149,6 +150,46 @@ def test_the_papers_protocol_runs_from_settings(tmp_path: Path) -> None:
     wrong = {**settings, "data": {**settings["data"], "clean": "auto"}}
     with pytest.raises(ValueError, match="needs a number of clean samples and data with a test set"):
         run_recipe(wrong, fit, progress=False)
+
+
+def settings_of_a_choice(**data: Any) -> dict[str, dict[str, Any]]:
+    common = {"source": "digits", "noise": "uniform", "rate": 0.4, "clean": 200}
+    return {
+        "data": {**common, "test_from": "train", "test": 250, **data},
+        "network": {"name": "mlp", "hidden": [16]},
+        "method": {"name": "cross-entropy"},
+        "train": {"epochs": 2, "batch_size": 128, "seed": 7},
+    }
+
+
+def test_settings_can_be_chosen_on_a_part_of_the_training_set(tmp_path: Path) -> None:
+    handed: dict[str, Any] = {}
+    run_recipe(settings_of_a_choice(), lambda network, train, clean, **others: handed.update(others, train=train))
+    real = run_recipe(settings_of_a_choice(test_from=None, test=None), lambda network, train, clean, **others: train)
+    assert (len(handed["train"]), len(handed["test"])) == (len(real) - 250, 250)
+    assert torch.bincount(handed["test"].label).tolist() == [25] * 10
+    assert set(handed["test"].ids) <= set(real.ids), "none of the real test set"
+    assert not set(handed["test"].ids) & set(handed["train"].ids)
+    place = torch.tensor([real.ids.index(name) for name in handed["test"].ids])
+    assert torch.equal(handed["test"].label, real.true_label[place]), "noise is in the training labels only"
+    result = run_recipe(settings_of_a_choice(), fit, output=tmp_path / "run", progress=False)
+    assert result.summary["training_samples"] == len(real) - 250 - 200
+    again = load_recipe(str(tmp_path / "run" / "config.toml"))
+    assert again["data"] == settings_of_a_choice()["data"]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"test_from": "trian"}, r"unknown place to take test samples from 'trian'\. Did you mean 'train'"),
+        ({"test": None}, 'test_from = "train" needs the number of test samples; give test = N'),
+        ({"test": 100_000}, "100000 test samples were asked for; from 1 to"),
+        ({"clean_from": "test"}, "test_from and clean_from both say where the test samples come from"),
+    ],
+)
+def test_a_mistake_in_where_test_samples_come_from_is_told(data: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        run_recipe(settings_of_a_choice(**data), fit, progress=False)
 
 
 def shares(clean: list[int], noisy: list[int]) -> Splits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslg import division
 from mslg.division import balanced, split
 from mslg.source import Source, make_source
 
@@ -139,3 +141,55 @@ def test_a_balanced_choice_is_as_even_as_can_be(count: int, classes: int, seed: 
     assert len(chosen) == count
     assert len(set(chosen.tolist())) == count
     assert int(counts.max() - counts.min()) <= 1
+
+
+def half_verified(count: int = 60) -> Source:
+    """Every third given label is wrong; of two samples one is verified."""
+    right = source(count, ids="a")
+    verified = right.label.clone()
+    verified[::2] = -1
+    noisy = right.with_label((right.label + (torch.arange(count) % 3 == 0)) % 3)
+    return replace(noisy, verified_label=verified, true_label=right.label)
+
+
+def test_a_test_set_cut_from_the_training_set_has_verified_labels() -> None:
+    whole = half_verified()
+    train, test = division.test_from_train(whole, 15, seed=4)
+    assert (len(train), len(test)) == (45, 15)
+    assert set(train.ids) | set(test.ids) == set(whole.ids)
+    place = torch.tensor([whole.ids.index(name) for name in test.ids])
+    assert (place % 2 == 1).all(), "only verified samples"
+    assert whole.verified_label is not None
+    assert torch.equal(test.label, whole.verified_label[place])
+    assert (whole.label[place] != test.label).any(), "which are not the given ones"
+    assert torch.bincount(test.label).tolist() == [5, 5, 5]
+    assert test.true_label is None
+    kept = torch.tensor([whole.ids.index(name) for name in train.ids])
+    assert torch.equal(train.label, whole.label[kept])
+    assert train.true_label is not None
+    assert train.verified_label is not None
+    assert torch.equal(train.verified_label, whole.verified_label[kept])
+    (inputs,) = test.store.batches([torch.arange(15)])
+    assert [f"a{int(value)}" for value in inputs.flatten()] == list(test.ids)
+
+
+def test_a_test_set_cut_from_the_training_set_depends_on_the_seed_alone() -> None:
+    chosen = [division.test_from_train(half_verified(), 15, seed=seed)[1].ids for seed in (4, 4, 5)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    data = split(division.test_from_train(half_verified(), 15, seed=4)[0], 6, seed=4)
+    assert data.clean is not None
+    assert len(data.clean) == 6
+
+
+@pytest.mark.parametrize("count", [0, -3, 30, 31])
+def test_too_many_test_samples_from_the_training_set_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} test samples were asked for; from 1 to 29 are possible"):
+        division.test_from_train(half_verified(), count, seed=0)
+
+
+def test_test_samples_without_verified_labels_are_refused() -> None:
+    told = (
+        "a number of test samples was asked for, but the data says nowhere which labels are verified; pass a separate"
+    )
+    with pytest.raises(ValueError, match=told):
+        division.test_from_train(source(), 10, seed=0)

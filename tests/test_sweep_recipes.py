@@ -15,7 +15,7 @@ from mslg.datasets import DATASETS
 from mslg.division import split
 from mslg.fitting import OPTIMIZERS, build_method, method_settings
 from mslg.method import Task
-from mslg.methods.mslg import paper_settings
+from mslg.methods.mslg_paper import paper_settings
 from mslg.networks import NETWORKS
 from mslg.noise import NOISES
 from mslg.noise.apply import settings_of

@@ -15,7 +15,7 @@ _LAZY = {
     "Bilevel": "mslg.bilevel",
     "LabelTable": "mslg.labels",
     "MSLG": "mslg.methods.mslg",
-    "mslg_step": "mslg.methods.mslg",
+    "mslg_step": "mslg.methods.mslg_step",
     "Method": "mslg.method",
     "Task": "mslg.method",
     "METHODS": "mslg.methods",
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .labels import LabelTable
     from .method import Method, Task
     from .methods import METHODS
-    from .methods.mslg import MSLG, mslg_step
+    from .methods.mslg import MSLG
+    from .methods.mslg_step import mslg_step
     from .networks import NETWORKS
     from .noise import NOISES
 

@@ -145,7 +145,7 @@ def clean_from_test(test: Source, count: int, kept: int | None, seed: int) -> tu
 def test_from_train(source: Source, count: int, seed: int) -> tuple[Source, Source]:
     """The training samples without `count` verified ones, and these as a test set: settings are chosen on it, so that
     the real test set stays unseen."""
-    labels = _verified_labels(source)
+    labels = _verified_labels(source, "test")
     if not 0 < count < int((labels >= 0).sum()):
         raise ValueError(f"{count} test samples were asked for; from 1 to {int((labels >= 0).sum()) - 1} are possible")
     chosen = balanced(labels, count, len(source.classes), derive(seed, "test from train"))
@@ -158,12 +158,13 @@ def _all_verified(source: Source) -> bool:
     return source.verified_label is not None and bool((source.verified_label >= 0).all())
 
 
-def _verified_labels(source: Source) -> Tensor:
+def _verified_labels(source: Source, part: str = "clean") -> Tensor:
     if source.verified_label is not None:
         return source.verified_label
+    otherwise = ', or use clean="auto"' if part == "clean" else ""
     raise ValueError(
-        "a number of clean samples was asked for, but the data says nowhere which labels are verified; "
-        'pass a separate clean set, add verified labels (-1 where unknown), or use clean="auto"'
+        f"a number of {part} samples was asked for, but the data says nowhere which labels are verified; "
+        f"pass a separate {part} set, or add verified labels (-1 where unknown){otherwise}"
     )
 
 

@@ -101,7 +101,7 @@ class Method(nn.Module):
         """Learn from one noisy batch, and from `next(clean)` if the method wants it."""
         raise NotImplementedError
 
-    def end_epoch(self, epoch: int) -> None:
+    def end_epoch(self, epoch: int, data: Splits) -> None:
         """After an epoch."""
 
     def predict(self, inputs: Inputs) -> Tensor:

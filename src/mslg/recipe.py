@@ -221,6 +221,8 @@ def _test_from_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
     from .names import expect_name
 
     expect_name("place to take test samples from", str(data["test_from"]), ["train"])
+    if data.get("clean_from") is not None:
+        raise ValueError("test_from and clean_from both say where the test samples come from; give one of them")
     if not isinstance(data.get("test"), int):
         raise ValueError('test_from = "train" needs the number of test samples; give test = N')
     train, test = test_from_train(opened.train, data["test"], seed)

@@ -112,7 +112,7 @@ def train(
             if after_step is not None and position.step < position.steps:
                 after_step(position)
         with seeded(data.device, data.seed, "end epoch", epoch):
-            method.end_epoch(epoch)
+            method.end_epoch(epoch, data)
         position.trace.end_epoch(epoch)
         trained = time.perf_counter()
         metrics = _means(position) | {"optim/lr": method.learning_rate()}

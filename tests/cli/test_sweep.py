@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from mslg.cli.app import app
 from mslg.datasets import CLASSES, DATASETS, number_of_classes
+from mslg.methods.mslg import MSLG
 
 from ..sweep.small import RECIPE, Inline
 
@@ -98,7 +100,9 @@ def test_a_dry_run_shows_every_setting(recipe: Path, inline: Inline) -> None:
     assert done.exit_code == 0, done.output
     lines = {line["row"]: line["settings"] for line in map(json.loads, done.stdout.splitlines())}
     assert list(lines) == ["cross entropy", "mslg", "released"]
-    assert lines["mslg"]["method"]["label_rate"] == 1.5, "the constructor's default"
+    default = inspect.signature(MSLG).parameters["label_rate"].default
+    assert lines["mslg"]["method"]["label_rate"] == default, "the constructor's default"
+    assert (lines["mslg"]["method"]["prior"], lines["released"]["method"]["prior"]) == ("choose", "given")
     released = lines["released"]["method"]
     assert released["label_rate"] == pytest.approx(0.5 * 4000 / (128 * 10)), "αβ/(NC) by the preset"
     assert released["start"] == 4.0, "what the recipe says wins over the preset"

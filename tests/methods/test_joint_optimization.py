@@ -98,7 +98,7 @@ def test_labels_are_as_given_until_the_refresh_and_then_the_mean_of_the_last_epo
 def filled(values: Tensor, **settings: Any) -> JointOptimization:
     method = JointOptimization(identity_task(), averaged=3, **settings)
     method.predictions.copy_(values)
-    method.end_epoch(method.first_refreshed_epoch)
+    method.end_epoch(method.first_refreshed_epoch, None)  # type: ignore[arg-type]  # it looks at no data
     return method
 
 
@@ -149,7 +149,7 @@ def test_the_restart_really_restarts() -> None:
     assert set(result.scalars) == {"loss", "labels/changed"}
     expected = -(labels[batch.index] * result.log_probs).sum(1).mean()
     assert float(result.scalars["loss"]) == pytest.approx(float(expected))
-    method.end_epoch(6)
+    method.end_epoch(6, data)
     assert torch.equal(method.soft, labels)
     method.eval()
     assert torch.equal(method.predict(batch.inputs), method.network(batch.inputs).log_softmax(1))

@@ -1,4 +1,4 @@
-"""MSLG: its label gradient, a second version of the whole step, the paper's settings, and what it does to labels."""
+"""MSLG as published: its label gradient, a second version of the whole step, the paper's settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from mslg.batch import Batch
 from mslg.bilevel import Bilevel
-from mslg.division import split
 from mslg.labels import LabelTable
 from mslg.method import Task
 from mslg.methods.cross_entropy import CrossEntropy
-from mslg.methods.mslg import MSLG, mslg_step, paper_settings
-from mslg.source import make_source
+from mslg.methods.mslg import MSLG, mslg_step
+from mslg.methods.mslg_paper import paper_settings
 from mslg.splits import Splits
 
 from . import toy
@@ -30,16 +29,18 @@ from .blobs import run as train_all
 
 NETWORKS = [toy.network, toy.normalised_network]
 ALPHA = 0.5
+PUBLISHED: dict[str, Any] = {"prior": "given", "loss": "reverse-kl", "entropy_weight": 1.0, "label_rate": 1.5}
 
 
 def build(**settings: Any) -> Problem:
     task, data = problem()
-    return MSLG(task, **settings), data
+    return MSLG(task, **{**PUBLISHED, **settings}), data
 
 
 def learning(network: Callable[[], nn.Module] = toy.network, **settings: Any) -> MSLG:
     """After warm-up, with some label logits in double precision."""
-    method = MSLG(toy.task(network), **{"look_ahead": ALPHA, "label_rate": 1.0, "start": 0.0, **settings})
+    own = {"look_ahead": ALPHA, "label_rate": 1.0, "start": 0.0}
+    method = MSLG(toy.task(network), **{**PUBLISHED, **own, **settings})
     method.table.displacement = toy.label_logits()
     method.train()
     toy.go_to(method, 11)
@@ -123,7 +124,8 @@ class OneWeight(nn.Module):
 
 def test_the_case_worked_out_by_hand() -> None:
     task = Task(torch.tensor([1]), 2, OneWeight, 10, 1, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
-    method = MSLG(task, look_ahead=0.5, label_rate=0.5, start=2.0)  # label logits (0, 2), α = 0.5, β = N = 1
+    # label logits (0, 2), α = 0.5, β = N = 1
+    method = MSLG(task, **{**PUBLISHED, "look_ahead": 0.5, "label_rate": 0.5, "start": 2.0})
     toy.go_to(method, 9)
     one = torch.ones(1, 1, dtype=torch.float64)
     noisy = Batch(torch.tensor([0]), one, torch.tensor([1]))
@@ -185,7 +187,7 @@ def test_the_presets_are_the_papers_and_its_codes() -> None:
     for preset in (published, released):
         method = MSLG(task, **preset)
         assert (method.first_label_epoch, method.table.start, method.entropy_weight) == (44, 10.0, 1.0)
-        assert method.loss == "reverse-kl"
+        assert (method.loss, method.prior) == ("reverse-kl", "given")
 
 
 def test_the_papers_rates_are_translated() -> None:
@@ -195,6 +197,7 @@ def test_the_papers_rates_are_translated() -> None:
     assert method.look_ahead == pytest.approx(0.5 / 14)
     assert method.loss_scale == pytest.approx(1 / 14)
     assert method.first_label_epoch == 1
+    assert (method.prior, method.loss, method.entropy_weight) == ("given", "reverse-kl", 1.0)
     assert MSLG.from_paper(task, 0.1, 100).label_rate == pytest.approx(0.3125)
 
 
@@ -229,7 +232,7 @@ def test_with_the_full_entropy_term_the_loss_is_the_reverse_cross_entropy() -> N
 
 
 def test_warm_up_is_cross_entropy() -> None:
-    method, plain = MSLG(toy.task()), CrossEntropy(toy.task())
+    method, plain = MSLG(toy.task(), prior="given"), CrossEntropy(toy.task())
     for each in (method, plain):
         each.train()
         toy.go_to(each, 3)
@@ -254,7 +257,8 @@ def test_a_step_in_ones_own_loop_equals_the_methods() -> None:
 
 def without_clean_set() -> Problem:
     task, data = problem(clean=None)
-    return MSLG(task, auto_clean=True, auto_share=0.1, warm_up=3), data
+    settings = {**PUBLISHED, "auto_clean": True, "auto_share": 0.1, "warm_up": 3}
+    return MSLG(task, **settings), data
 
 
 def test_without_a_clean_set_the_easiest_samples_of_each_class_stand_in() -> None:
@@ -325,57 +329,6 @@ def test_a_table_of_half_precision_stays_close() -> None:
     index = torch.arange(240)
     assert half.soft_labels(index).dtype == torch.float32
     assert torch.allclose(full.table.logits(index), half.table.logits(index), atol=0.05)
-
-
-def two_gaussians(seed: int, *, noisy_clean: bool) -> tuple[MSLG, Splits, Tensor, Tensor]:
-    """Two classes, two in five labels flipped, a linear model, and forty clean samples, flipped likewise or not."""
-    random = np.random.default_rng(seed)
-
-    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        true = np.arange(count) % 2
-        centres = np.where(true[:, None] == 1, 1.5, -1.5) * np.array([1.0, 0.5])
-        return (random.normal(size=(count, 2)) + centres).astype(np.float32), true
-
-    def flipped(labels: np.ndarray) -> np.ndarray:
-        return np.where(random.random(len(labels)) < 0.4, 1 - labels, labels)
-
-    x, true = draw(400)
-    noisy = make_source(x, flipped(true))
-    clean_x, clean_y = draw(40)
-    clean = make_source(clean_x, flipped(clean_y) if noisy_clean else clean_y)
-    data = split(noisy, clean, batch_size=50, seed=seed)
-    task = Task(
-        noisy.label,
-        2,
-        lambda: nn.Linear(2, 2),
-        30,
-        50,
-        optimizer=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
-        seed=seed,
-    )
-    return MSLG(task, start=3.0, label_rate=5.0), data, torch.as_tensor(x), torch.as_tensor(true)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_clean_samples_make_labels_better_and_noisy_ones_in_their_place_do_not(seed: int) -> None:
-    accuracies = {}
-    for noisy_clean in (False, True):
-        method, data, x, true = two_gaussians(seed, noisy_clean=noisy_clean)
-        train_all(method, data)
-        given = method.task.given
-        soft = method.soft_labels(torch.arange(400))
-        accuracies[noisy_clean] = [share(labels == true) for labels in (given, soft.argmax(1))]
-        if not noisy_clean:
-            assert share(method.predict(x).argmax(1) == true) > 0.85
-            wrong = given != true
-            towards = method.table.displacement.gather(1, true.unsqueeze(1)).squeeze(1) > 0
-            assert share(towards[wrong]) > 0.6
-    assert accuracies[False][1] > accuracies[False][0] + 0.02
-    assert accuracies[True][1] <= accuracies[True][0]
-
-
-def share(mask: Tensor) -> float:
-    return float(mask.double().mean())
 
 
 def test_it_learns() -> None:

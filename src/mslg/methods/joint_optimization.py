@@ -106,7 +106,7 @@ class JointOptimization(OneNetwork):
         self.descend(loss)
         return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
 
-    def end_epoch(self, epoch: int) -> None:
+    def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.first_refreshed_epoch <= epoch + 1 <= self.restart_epoch:
             self._refresh()
 

@@ -35,92 +35,21 @@ from ..losses import (
     cross_entropy,
     entropy,
     forward_kl,
-    log_probability_tangent,
-    probability_tangent,
-    reverse_kl,
 )
 from ..method import OneNetwork, StepResult, Task
 from ..names import expect_name
 from ..schedule import first_epoch
-from ..splits import Splits
+from ..splits import Samples, Splits
 from .mslg_paper import paper_settings, published, released
+from .mslg_step import LOSSES, Loss, log_posterior, mslg_step
 from .transition import count, smooth
 
 log = logging.getLogger("mslg")
 
 Prior = Literal["choose", "given", "matrix"]
-Loss = Literal["reverse-kl", "forward-kl"]
-LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
+FINISH_RATE = 0.03  # of the learning rate
 LEAST = 1e-6  # what a transition matrix calls impossible is only very unlikely
 STARTS = {"given": "given labels", "matrix": "posterior of the transition matrix"}
-
-
-def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss) -> Tensor:
-    """N/α times the gradient of the clean loss with respect to the label logits."""
-    if loss == "reverse-kl":
-        return probability_tangent(log_probs, tangent)
-    # L_c,1 reaches the logits through the softmax of the label, which is nearly flat at K·onehot.
-    soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
-    return soft * (moved - (soft * moved).sum(1, keepdim=True))
-
-
-def log_posterior(log_probs: Tensor, label: Tensor, log_columns: Tensor, displacement: Tensor) -> Tensor:
-    """log of the soft labels with the prior "matrix": row j of `log_columns` holds log T[·, j]."""
-    return (log_columns[label] + log_probs + displacement).log_softmax(1)
-
-
-def mslg_step(
-    engine: Bilevel,
-    table: LabelTable,
-    optimizer: Optimizer,
-    batch: Batch,
-    clean: Batch,
-    *,
-    log_columns: Tensor | None = None,
-    look_ahead: float = 0.002,
-    label_rate: float = 1.5,
-    loss: Loss = "reverse-kl",
-    entropy_weight: float = 1.0,
-    loss_scale: float = 1.0,
-) -> StepResult:
-    """One step of label learning and training, for those with a loop of their own. With `log_columns`, the logarithm of
-    the transposed transition matrix, the prior is "matrix" and the loss cross entropy."""
-    classification = LOSSES["forward-kl" if log_columns is not None else loss]
-
-    def log_soft(log_probs: Tensor) -> Tensor:
-        if log_columns is None:
-            return table.log_soft(batch.index)
-        return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
-
-    def inner_loss(logits: Tensor) -> Tensor:
-        log_probs = logits.log_softmax(1)
-        return classification(log_probs, log_soft(log_probs)).mean()
-
-    meta = engine(
-        batch.inputs,
-        inner_loss,
-        clean.inputs,
-        lambda logits: cross_entropy(logits.log_softmax(1), clean.label).mean(),
-        look_ahead=look_ahead,
-    )
-    log_probs = meta.logits.log_softmax(1)
-    if log_columns is None:
-        direction = label_direction(log_probs.detach(), log_soft(log_probs), meta.tangent, loss)
-    else:
-        direction = probability_tangent(log_probs.detach(), meta.tangent)
-    table.add(batch.index, -label_rate * direction)
-    after = log_soft(log_probs)
-    objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
-    optimizer.zero_grad(set_to_none=True)
-    (loss_scale * objective).backward()
-    optimizer.step()
-    scalars = {
-        "loss": objective.detach(),
-        "clean/loss": meta.clean_loss,
-        "labels/step": label_rate * direction.abs().sum(1).mean(),
-        "labels/changed": (after.argmax(1) != batch.label).float().mean(),
-    }
-    return StepResult(scalars, log_probs.detach())
 
 
 class MSLG(OneNetwork):
@@ -137,6 +66,8 @@ class MSLG(OneNetwork):
     entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ. When not given: the
                     surer the clean samples' classes, the higher (see `sureness`)
     loss_scale      factor on the training loss (1/classes reproduces the authors' code)
+    finish          after the last epoch, this part of the run's steps on clean batches alone, at a fraction of the
+                    learning rate; kept only if it explains the select part of the clean samples better; 0 = none
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
     auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
                     training set) are taken out of training and used in its place; the prior is then "given"
@@ -162,6 +93,7 @@ class MSLG(OneNetwork):
         loss: Loss = "forward-kl",
         entropy_weight: float | None = None,
         loss_scale: float = 1.0,
+        finish: float = 0.1,
         mode: Mode = "exact",
         recompute: bool = False,
         auto_clean: bool = False,
@@ -173,7 +105,12 @@ class MSLG(OneNetwork):
         expect_name("prior", prior, get_args(Prior))
         expect_name("loss", loss, LOSSES)
         expect_name("table_dtype", table_dtype, ("float32", "float16"))
-        for name, value in {"look_ahead": look_ahead, "label_rate": label_rate, "start": start}.items():
+        for name, value in {
+            "look_ahead": look_ahead,
+            "label_rate": label_rate,
+            "start": start,
+            "finish": finish,
+        }.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if auto_clean and warm_up == 0:
@@ -187,6 +124,7 @@ class MSLG(OneNetwork):
         self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
+        self.finish = finish
         self.auto_clean, self.auto_share = auto_clean, auto_share
         self.table = LabelTable(
             task.given.to(task.device),
@@ -243,7 +181,11 @@ class MSLG(OneNetwork):
             self._settle(self._better(data))
             log.info("MSLG: the labels start from the %s", STARTS[self.settled])
         if self.settled == "matrix" and self.entropy_weight is None:
-            self.entropy_used = sureness(*_outputs(self.network, data))
+            self.entropy_used = sureness(*_outputs(self.network, data, data.clean))
+
+    def end_epoch(self, epoch: int, data: Splits) -> None:
+        if epoch + 1 == self.task.epochs and self.finish > 0 and data.clean is not None and data.select is not None:
+            self._finish(data, data.select)
 
     @property
     def first_matrix_epoch(self) -> int:
@@ -360,7 +302,7 @@ class MSLG(OneNetwork):
         if self.first_label_epoch <= self.first_matrix_epoch:
             return "given"  # the rival was never trained
         contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
-        losses = {prior: calibrated_loss(*_outputs(network, data)) for prior, network in contenders.items()}
+        losses = {prior: calibrated_loss(*_outputs(network, data, data.clean)) for prior, network in contenders.items()}
         return min(losses, key=lambda prior: losses[prior])
 
     def _settle(self, prior: Prior) -> None:
@@ -373,6 +315,23 @@ class MSLG(OneNetwork):
         self._optimizers.pop("rival", None)
         del self.rival_optimizer
         self._make_engine()
+
+    def _finish(self, data: Splits, select: Samples) -> None:
+        """Train a copy on the clean samples; it stays if it explains those held out better than the network does."""
+        tuned = copy.deepcopy(self.network)
+        optimizer = self.task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
+        for group in optimizer.param_groups:
+            group["lr"] *= FINISH_RATE
+        batches = data.clean_batches(self.task.epochs)
+        for _ in range(round(self.finish * self.task.epochs * data.steps(self.excluded()))):
+            batch = next(batches)
+            _descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
+        before, after = (calibrated_loss(*_outputs(network, data, select)) for network in (self.network, tuned))
+        if after < before:
+            log.info(
+                "MSLG: the last steps on clean samples helped (loss of held-out ones %.3f, was %.3f)", after, before
+            )
+            self.network.load_state_dict(tuned.state_dict())
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
@@ -387,10 +346,10 @@ class MSLG(OneNetwork):
 
 
 @torch.no_grad()
-def _outputs(network: nn.Module, data: Splits) -> tuple[Tensor, Tensor]:
-    """A network's logits for the clean samples, and their labels."""
+def _outputs(network: nn.Module, data: Splits, samples: Samples | None) -> tuple[Tensor, Tensor]:
+    """A network's logits for these samples, and their labels."""
     network.eval()
-    found = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(data.clean)]
+    found = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(samples)]
     network.train()
     logits, label = (torch.cat(parts) for parts in zip(*found))
     return logits, label

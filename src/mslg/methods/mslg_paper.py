@@ -52,7 +52,7 @@ def published_beta(noise: str, rate: float) -> float:
 def published(task: Task) -> dict[str, Any]:
     """CIFAR-10 as the paper says: α = 0.5, β = 4000, losses averaged over the batch."""
     scaled = paper_settings(0.5, 4000, batch_size=task.batch_size, classes=task.classes)
-    form = {"prior": "given", "start": 10.0, "entropy_weight": 1.0, "loss": "reverse-kl"}
+    form = {"prior": "given", "start": 10.0, "entropy_weight": 1.0, "loss": "reverse-kl", "finish": 0.0}
     return {**scaled, **form, "warm_up": 44 / 120}
 
 

@@ -1,0 +1,92 @@
+"""One step of MSLG: move the labels of a batch by the meta-gradient, then train on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..batch import Batch
+from ..bilevel import Bilevel
+from ..labels import LabelTable
+from ..losses import (
+    cross_entropy,
+    entropy,
+    forward_kl,
+    log_probability_tangent,
+    probability_tangent,
+    reverse_kl,
+)
+from ..method import StepResult
+
+Loss = Literal["reverse-kl", "forward-kl"]
+LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
+
+
+def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss) -> Tensor:
+    """N/α times the gradient of the clean loss with respect to the label logits."""
+    if loss == "reverse-kl":
+        return probability_tangent(log_probs, tangent)
+    # L_c,1 reaches the logits through the softmax of the label, which is nearly flat at K·onehot.
+    soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
+    return soft * (moved - (soft * moved).sum(1, keepdim=True))
+
+
+def log_posterior(log_probs: Tensor, label: Tensor, log_columns: Tensor, displacement: Tensor) -> Tensor:
+    """log of the soft labels with the prior "matrix": row j of `log_columns` holds log T[·, j]."""
+    return (log_columns[label] + log_probs + displacement).log_softmax(1)
+
+
+def mslg_step(
+    engine: Bilevel,
+    table: LabelTable,
+    optimizer: Optimizer,
+    batch: Batch,
+    clean: Batch,
+    *,
+    log_columns: Tensor | None = None,
+    look_ahead: float = 0.002,
+    label_rate: float = 1.5,
+    loss: Loss = "reverse-kl",
+    entropy_weight: float = 1.0,
+    loss_scale: float = 1.0,
+) -> StepResult:
+    """One step of label learning and training, for those with a loop of their own. With `log_columns`, the logarithm of
+    the transposed transition matrix, the prior is "matrix" and the loss cross entropy."""
+    classification = LOSSES["forward-kl" if log_columns is not None else loss]
+
+    def log_soft(log_probs: Tensor) -> Tensor:
+        if log_columns is None:
+            return table.log_soft(batch.index)
+        return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
+
+    def inner_loss(logits: Tensor) -> Tensor:
+        log_probs = logits.log_softmax(1)
+        return classification(log_probs, log_soft(log_probs)).mean()
+
+    meta = engine(
+        batch.inputs,
+        inner_loss,
+        clean.inputs,
+        lambda logits: cross_entropy(logits.log_softmax(1), clean.label).mean(),
+        look_ahead=look_ahead,
+    )
+    log_probs = meta.logits.log_softmax(1)
+    if log_columns is None:
+        direction = label_direction(log_probs.detach(), log_soft(log_probs), meta.tangent, loss)
+    else:
+        direction = probability_tangent(log_probs.detach(), meta.tangent)
+    table.add(batch.index, -label_rate * direction)
+    after = log_soft(log_probs)
+    objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
+    optimizer.zero_grad(set_to_none=True)
+    (loss_scale * objective).backward()
+    optimizer.step()
+    scalars = {
+        "loss": objective.detach(),
+        "clean/loss": meta.clean_loss,
+        "labels/step": label_rate * direction.abs().sum(1).mean(),
+        "labels/changed": (after.argmax(1) != batch.label).float().mean(),
+    }
+    return StepResult(scalars, log_probs.detach())

@@ -1,0 +1,255 @@
+"""The pages of results say what the cells say: verdicts, gaps, and the same bytes each time."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mslg.sweep.grid import Grid, load_grid
+from mslg.sweep.ledger import FORMAT, Finished, _line
+from mslg.sweep.table import Difference, difference
+
+ROOT = Path(__file__).parent.parent
+SWEEPS = ("features", "features-chosen", "tuning", "study", "clean-samples", "ablations", "pixels")
+Accuracy = Callable[[str, str, int], float]
+
+
+@pytest.fixture(scope="module")
+def made_by() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import results_pages
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    return results_pages
+
+
+def put(results: Path, name: str, value: Accuracy, keep: Callable[[str, str, int], bool] | None = None) -> Grid:
+    """A sweep by its recipe, with made-up cells."""
+    folder = results / name
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "benchmarks" / "recipes" / f"{name}.toml", folder / "recipe.toml")
+    grid = load_grid(str(folder / "recipe.toml"))
+    lines = [f'{{"format_version": {FORMAT}}}\n']
+    for cell in grid.cells():
+        if keep is not None and not keep(*cell.key):
+            continue
+        accuracy = value(*cell.key)
+        last = {"test/accuracy": accuracy, "select/accuracy": accuracy, "labels/accuracy": accuracy}
+        last |= {"given/accuracy": 0.6, "suggested/accuracy": 0.7 + 0.001 * cell.seed}
+        curves: dict[str, list[float | None]] = {name: [0.5, accuracy] for name in ("test/accuracy", "labels/accuracy")}
+        about = {"seconds": 1.0, "commit": "0123456789", "versions": {"mslg": "9.9"}}
+        lines.append(_line(Finished(*cell.key, cell.digest, "done", last, {}, [0, 1], curves, **about)))  # type: ignore[arg-type]
+    (folder / "cells.jsonl").write_text("".join(lines))
+    return grid
+
+
+def wobble(row: str, seed: int) -> float:
+    """Small, different for each seed and row, the same each time."""
+    return 0.001 * ((7 * seed + len(row)) % 5)
+
+
+def features(row: str, column: str, seed: int) -> float:
+    """mslg: far above in most columns, level with gold-correction at 40 % uniform, far below it at 60 %."""
+    base = {"mslg": 0.8, "gold-correction": 0.7, "co-teaching": 0.95}.get(row, 0.6)
+    if column == "uniform-40" and row == "gold-correction":
+        return 0.8 + (0.01 if seed % 2 else -0.01)
+    if column == "uniform-60" and row == "gold-correction":
+        base = 0.85
+    return base + wobble(row, seed)
+
+
+def clean(row: str, column: str, seed: int) -> float:
+    """At 20 % and 40 % enough with 250; at 60 % every sample counts."""
+    missing = 0.0 if column != "feature-dependent-60" else {"5000": 0.0, "2000": 0.005}.get(row, 0.05)
+    return 0.75 - missing - (0.1 if row in ("50", "100") else 0.0) + 0.01 * seed
+
+
+def ablations(row: str, column: str, seed: int) -> float:
+    drop = {"L_c,1": 0.1, "no entropy loss": -0.1}.get(row, 0.0)
+    return 0.7 - drop + (0.0001 * seed if drop else 0.05 * (seed - 0.5) * len(row))
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory, made_by: ModuleType) -> Path:
+    """Docs made from complete made-up sweeps; the sweeps are beside."""
+    folder = tmp_path_factory.mktemp("complete")
+    values: dict[str, Accuracy] = {"features": features, "clean-samples": clean, "ablations": ablations}
+    for name in SWEEPS:
+        put(folder / "results", name, values.get(name, lambda row, column, seed: 0.5 + wobble(row, seed)))
+    (folder / "results" / "exploration.md").write_text("Much was tried.\n")
+    made_by.write(folder / "results", docs=folder / "docs")
+    return folder
+
+
+def line(page: str, start: str) -> str:
+    return next(each for each in page.splitlines() if each.startswith(start))
+
+
+def unwrapped(path: Path) -> str:
+    """A page with each paragraph on one line."""
+    return re.sub(r"(?<=[^\n|])\n(?=[^\n|#-])", " ", path.read_text())
+
+
+def section(page: str, title: str) -> str:
+    return re.split(r"\n#+ ", page.split(f" {title}\n", 1)[1])[0]
+
+
+def test_differences_in_words(made_by: ModuleType) -> None:
+    from pages import words  # the fixture has imported it
+
+    assert words.verdict(Difference(4, 1.2, 0.4, 2.0)) == "above by 1.2"
+    assert words.verdict(Difference(4, -0.3, -0.5, -0.1)) == "below by 0.3"
+    assert words.verdict(Difference(4, -0.01, -0.02, -0.005)) == "below by less than 0.1"
+    assert words.verdict(Difference(4, 1.2, -0.4, 2.8)) == "no significant difference"
+    assert words.verdict(Difference(1, 1.2)) == "one seed, no interval"
+    assert words.verdict(None) == "–"
+    assert words.with_interval(Difference(4, -1.25, -2.0, -0.5)) == "**−1.2** [−2.0, −0.5]"
+    assert words.signed(-0.04) == "0.0"
+    found = {
+        "a": Difference(4, 1.0, 0.5, 1.5),
+        "b": Difference(4, -1.0, -1.5, -0.5),
+        "c": Difference(4, 0.1, -1.0, 1.2),
+    }
+    told = "significantly above in 1, no significant difference in 1 (c +0.1), significantly below in 1 (b by 1.0)"
+    assert words.tally(found, 3) == f"of 3 columns, {told}"
+    assert words.tally(found, 9) == f"of the 3 columns of 9 that are finished, {told}"
+    assert words.tally({}, 9) == "none of the 9 columns can be judged yet"
+
+
+def test_difference_over_shared_seeds() -> None:
+    found = difference({0: 2.0, 1: 4.0, 2: 9.0}, {0: 1.0, 1: 1.0, 3: 5.0})
+    assert found is not None
+    assert (found.seeds, found.mean) == (2, 2.0)
+    assert difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_the_default_against_the_best(complete: Path) -> None:
+    page = unwrapped(complete / "docs" / "features.md")
+    best = section(page, "Is the default ever significantly below the best?")
+    assert re.search(r"gold-correction \| 70\.\d ± .* \| above by (9|10)\.\d \|", line(best, "| uniform-20 "))
+    assert "no significant difference" in line(best, "| uniform-40 ")
+    assert re.search(r"gold-correction \| .*\| below by (4|5)\.\d \|", line(best, "| uniform-60 "))
+    told = "Of 13 columns, significantly above in 11, no significant difference in 1 (uniform-40"
+    assert told in best
+    assert re.search(r"significantly below in 1 \(uniform-60 by [45]\.\d\)", best)
+    assert "[the exploration](tuning.md#exploration)" in best
+    controls = section(page, "Against each control")
+    assert "- cross-entropy: of 12 columns, significantly above in 12, no significant difference in 0" in controls
+    assert re.search(r"- gold-correction: .* below in 1 \(uniform-60", controls)
+    assert "- cross-entropy, chosen: " in controls
+    suggested = section(page, "Are the suggested labels better than the given ones?")
+    assert "In the columns with noise: of 12 columns, significantly above in 12" in suggested
+    assert "co-teaching](../methods/co-teaching.md) † | 95." in page, "who is told more is marked, and not bold"
+    assert "<small>(87.5)</small>" in page or "<small>(87.6)</small>" in page, "the paper's number stands beside"
+    assert re.search(r"has the single runs. All [\d,]+ cells are finished", page)
+    assert "mslg 9.9" in page
+    assert "`0123456789`" in page
+
+
+def test_claims_about_clean_samples(complete: Path) -> None:
+    page = unwrapped(complete / "docs" / "clean-samples.md")
+    enough = section(page, "Claim 1: 1,000 are nearly enough")
+    assert "yes: less than 1 point is missing" in line(enough, "| feature-dependent-20 ")
+    assert "no: 5.0 points are missing" in line(enough, "| feature-dependent-60 ")
+    assert "The claim holds in 2 of the 3 columns" in enough
+    need = section(page, "Claim 2: the need does not depend on the noise ratio")
+    assert line(need, "| feature-dependent-20 ").startswith("| feature-dependent-20 | 250 | 0.0 ")
+    assert line(need, "| feature-dependent-60 ").startswith("| feature-dependent-60 | 2,000 | **+5.0** ")
+    assert "The number needed lies between 250 and 2,000, and the gain differs significantly" in need
+    assert "The claim does not hold here." in need
+    assert (complete / "docs" / "clean-samples.svg").exists()
+
+
+def test_claims_as_ablations(complete: Path) -> None:
+    page = unwrapped(complete / "docs" / "ablations.md")
+    names = "uniform-40, feature-dependent-40 and feature-dependent-released-60"
+    assert f"`L_c,1`: of 3 columns, the claim is not decided in {names}." in page
+    assert f"`no entropy loss`: of 3 columns, the claim is not decided in {names}." in page
+
+
+def test_a_claim_is_judged_by_its_row(made_by: ModuleType) -> None:
+    from pages.ablations import judged
+
+    worse, better, same = Difference(4, -1.0, -1.5, -0.5), Difference(4, 1.0, 0.5, 1.5), Difference(4, 0.0, -1.0, 1.0)
+    assert judged({"a": worse, "b": better, "c": same}, 3) == (
+        "of 3 columns, the claim holds in a; it is contradicted in b; it is not decided in c"
+    )
+    assert judged({"a": worse}, 3) == "of the 1 columns of 3 that are finished, the claim holds in a"
+    assert judged({}, 3) == "nothing to judge yet"
+
+
+def test_the_chosen_settings(complete: Path) -> None:
+    page = (complete / "docs" / "tuning.md").read_text()
+    assert "Much was tried." in page
+    assert "<!-- exploration -->" not in page
+    grid = load_grid(str(ROOT / "benchmarks" / "recipes" / "tuning.toml"))
+    methods = {str(grid.cell(row, grid.columns[0], 100).settings["method"]["name"]) for row in grid.rows}
+    chosen = re.findall(r"^\| .*\| \*\*\d[\d.]+\*\* \| [^|]*\|$", section(page, "What was tried"), re.MULTILINE)
+    assert len(chosen) == len(methods)
+
+
+def test_what_is_not_finished_is_said(tmp_path: Path, made_by: ModuleType) -> None:
+    put(tmp_path / "results", "features", features, lambda row, column, seed: column == "uniform-20" and row != "elr")
+    grid = put(tmp_path / "results", "clean-samples", clean, lambda row, column, seed: seed == 0 and row == "50")
+    made_by.write(tmp_path / "results", docs=tmp_path / "docs")
+    page = unwrapped(tmp_path / "docs" / "features.md")
+    assert re.search(r"\*\*84 of 1,\d+ cells are finished.\*\*", page)
+    assert "| uniform-20 | not finished: 84 of 88 cells | – | – | – | – |" in page
+    assert "None of the 13 columns can be judged yet." in page
+    assert "- cross-entropy: of the 1 columns of 12 that are finished, significantly above in 1" in page
+    assert "No cell to draw is finished." in page
+    assert f"3 of {len(grid.cells())} cells are finished" in unwrapped(tmp_path / "docs" / "clean-samples.md")
+    for name in ("tuning", "ablations", "pixels"):
+        assert re.search(r"\*\*0 of \d+ cells are finished.\*\*", unwrapped(tmp_path / "docs" / f"{name}.md"))
+    assert "<!-- exploration -->" in (tmp_path / "docs" / "tuning.md").read_text()
+    assert not list((tmp_path / "docs").glob("*.svg")), "nothing to draw"
+    index = (tmp_path / "docs" / "index.md").read_text()
+    assert "[Ablations](ablations.md)" in index
+    assert "(digits.md)" in index
+
+
+def test_the_same_cells_give_the_same_bytes(complete: Path, tmp_path: Path, made_by: ModuleType) -> None:
+    made_by.write(complete / "results", docs=tmp_path)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == sorted(path.name for path in (complete / "docs").iterdir())
+    assert {"features-epochs.svg", "features-labels.svg", "clean-samples.svg"} < set(files)
+    for name in files:
+        assert (tmp_path / name).read_bytes() == (complete / "docs" / name).read_bytes(), name
+
+
+def test_the_committed_pages_are_those_of_the_committed_cells(tmp_path: Path, made_by: ModuleType) -> None:
+    if any(map(_is_written, made_by.RESULTS.glob("*/.lock"))):
+        pytest.skip("a sweep is running: its pages are made when it is finished")
+    made_by.write(docs=tmp_path)
+    for made in sorted(tmp_path.iterdir()):
+        committed = made_by.DOCS / made.name
+        assert committed.exists(), f"run python benchmarks/results_pages.py: there is no {committed.name}"
+        if made.suffix == ".svg" and _drawn_by(made) != _drawn_by(committed):
+            continue  # another matplotlib draws the same with other bytes
+        same = made.read_bytes() == committed.read_bytes()
+        assert same, f"run python benchmarks/results_pages.py: {committed.name} is not what the cells give"
+    nav = (ROOT / "zensical.toml").read_text()
+    for page in tmp_path.glob("*.md"):
+        assert f"results/{page.name}" in nav
+
+
+def _is_written(lock: Path) -> bool:
+    """Whether a sweep that runs holds the lock of its folder."""
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _drawn_by(picture: Path) -> list[str]:
+    return re.findall(r"Matplotlib v[\d.]+", picture.read_text())
