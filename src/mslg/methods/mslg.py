@@ -48,6 +48,7 @@ log = logging.getLogger("mslg")
 
 Prior = Literal["choose", "given", "matrix"]
 FINISH_RATE = 0.03  # of the learning rate
+FINISH_ROUNDS = 5
 LEAST = 1e-6  # what a transition matrix calls impossible is only very unlikely
 STARTS = {"given": "given labels", "matrix": "posterior of the transition matrix"}
 
@@ -67,7 +68,8 @@ class MSLG(OneNetwork):
                     surer the clean samples' classes, the higher (see `sureness`)
     loss_scale      factor on the training loss (1/classes reproduces the authors' code)
     finish          after the last epoch, this part of the run's steps on clean batches alone, at a fraction of the
-                    learning rate; kept only if it explains the select part of the clean samples better; 0 = none
+                    learning rate; kept, and repeated, as long as it explains the select part of the clean samples
+                    better; 0 = none
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
     auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
                     training set) are taken out of training and used in its place; the prior is then "given"
@@ -317,21 +319,24 @@ class MSLG(OneNetwork):
         self._make_engine()
 
     def _finish(self, data: Splits, select: Samples) -> None:
-        """Train a copy on the clean samples; it stays if it explains those held out better than the network does."""
+        """Train a copy on the clean samples, for as long as it explains those held out better and better."""
         tuned = copy.deepcopy(self.network)
         optimizer = self.task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
         for group in optimizer.param_groups:
             group["lr"] *= FINISH_RATE
         batches = data.clean_batches(self.task.epochs)
-        for _ in range(round(self.finish * self.task.epochs * data.steps(self.excluded()))):
-            batch = next(batches)
-            _descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
-        before, after = (calibrated_loss(*_outputs(network, data, select)) for network in (self.network, tuned))
-        if after < before:
-            log.info(
-                "MSLG: the last steps on clean samples helped (loss of held-out ones %.3f, was %.3f)", after, before
-            )
+        least = before = calibrated_loss(*_outputs(self.network, data, select))
+        for _ in range(FINISH_ROUNDS):
+            for _ in range(round(self.finish * self.task.epochs * data.steps(self.excluded()))):
+                batch = next(batches)
+                _descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
+            loss = calibrated_loss(*_outputs(tuned, data, select))
+            if loss >= least:
+                break
+            least = loss
             self.network.load_state_dict(tuned.state_dict())
+        if least < before:
+            log.info("MSLG: last steps on clean samples helped: loss of held-out ones %.3f, was %.3f", least, before)
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
