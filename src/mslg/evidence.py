@@ -37,22 +37,22 @@ class Evidence:
 
     def posterior(self, probs: Tensor, given: Tensor) -> Tensor:
         """(samples, classes) probabilities of the true label."""
-        return (self._terms(probs, given) @ self.weights).softmax(1)
+        parts = zip(self.weights, self._terms(probs, given))
+        return sum((weight * part for weight, part in parts), torch.zeros(())).softmax(1)
 
-    def _terms(self, probs: Tensor, given: Tensor) -> Tensor:
-        """(samples, classes, 5): what the weights are for."""
+    def _terms(self, probs: Tensor, given: Tensor) -> list[Tensor]:
+        """Five of (samples, classes): what the weights are for."""
         log_probs = probs.double().clamp_min(LEAST).log()
         is_given = F.one_hot(given, probs.shape[1]).double()
         sure = torch.stack([log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values], 1)
-        parts = [log_probs, self.columns[given], is_given]
-        parts += [is_given * part.unsqueeze(1) for part in (sure - self.centre).unbind(1)]
-        return torch.stack(parts, 2)
+        parts = [is_given * part.unsqueeze(1) for part in (sure - self.centre).unbind(1)]
+        return [log_probs, self.columns[given], is_given, *parts]
 
     def fitted(self, probs: Tensor, given: Tensor, verified: Tensor) -> Evidence:
         """With weights that explain the verified labels best, held near Bayes' rule."""
         log_probs = probs.double().clamp_min(LEAST).log()
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
-        terms = Evidence(self.columns, self.weights, centre)._terms(probs, given)
+        terms = torch.stack(Evidence(self.columns, self.weights, centre)._terms(probs, given), 2)
         bayes = torch.tensor(BAYES, dtype=torch.float64)
         weights = bayes.clone().requires_grad_()
         optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")

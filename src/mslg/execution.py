@@ -21,7 +21,7 @@ from .exam import Exam
 from .issues import label_frame, suggestions
 from .method import Method
 from .progress import Closing, Progress
-from .results import summarise, write_results
+from .results import finite, summarise, write_results
 from .run import Run
 from .source import Source
 from .splits import Splits
@@ -128,9 +128,10 @@ def execute(
         exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
     summary = summarise(records, exam, data, state="stopped" if stopped else "done")
     evidence = weigh(learner, data, position.trace)
-    right = exam.right(suggestions(source, data, position.trace, evidence))
-    if right is not None and "last" in summary:
-        summary["last"]["suggested/accuracy"] = right
+    suggested = suggestions(source, data, position.trace, evidence)
+    summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
+    if (right := exam.right(suggested)) is not None and "last" in summary:
+        summary["last"] |= finite({"suggested/accuracy": right})
     if stopped:
         log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
     if run is not None:

@@ -22,6 +22,7 @@ from .trace import Trace
 
 FORMAT = 1
 PIECE = 65536  # rows handled at a time: the table may be larger than memory
+ENTRIES = 2**22  # of a posterior handled at a time: with many classes, fewer rows
 
 
 @runtime_checkable
@@ -41,9 +42,14 @@ def posterior(trace: Trace, evidence: Evidence, index: Tensor, given: Tensor) ->
     return found
 
 
+def pieces_of(index: Tensor, classes: int) -> list[Tensor]:
+    """Some rows at a time."""
+    return list(index.split(max(1, min(PIECE, ENTRIES // classes))))
+
+
 def suggestions(source: Source, data: Splits, trace: Trace, evidence: Evidence) -> Tensor:
     """The label that each training sample probably should have, in data order."""
-    pieces = data.train.index.split(PIECE)
+    pieces = pieces_of(data.train.index, len(source.classes))
     return torch.cat([posterior(trace, evidence, piece, source.label[piece]).argmax(1) for piece in pieces])
 
 
@@ -55,7 +61,7 @@ def label_frames(
     ids = np.array(source.ids, dtype=object)
     ranks = _ranks(source, data, trace, evidence)
     done = 0
-    for index in data.train.index.split(PIECE):
+    for index in pieces_of(data.train.index, len(source.classes)):
         here = index.to(trace.mean.device)
         given = source.label[index]
         probs, seen = trace.mean[here], trace.seen()[here].cpu()
@@ -111,7 +117,7 @@ def _ranks(
     source: Source, data: Splits, trace: Trace, evidence: Evidence
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Each training sample's place in the order from the worst label to the best, from 0."""
-    pieces = [(piece, source.label[piece]) for piece in data.train.index.split(PIECE)]
+    pieces = [(piece, source.label[piece]) for piece in pieces_of(data.train.index, len(source.classes))]
     quality = torch.cat([_of_given(posterior(trace, evidence, piece, given), given) for piece, given in pieces])
     unseen = ~trace.seen()[data.train.index.to(trace.mean.device)].cpu()
     quality[unseen] = torch.nan  # sorted last

@@ -195,6 +195,11 @@ class OneNetwork(Method):
 
     def descend(self, loss: Tensor) -> None:
         """One optimizer step on the loss."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
+        descend(self.optimizer, loss)
+
+
+def descend(optimizer: Optimizer, loss: Tensor) -> None:
+    """One step on the loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()

@@ -45,8 +45,9 @@ def test_last_steps_are_taken_where_given_labels_say_nothing(monkeypatch: pytest
     assert scores[1.0] > 0.8 > scores[0.0]
 
 
-def test_last_steps_that_do_not_help_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslg.methods.mslg.FINISH_RATE", 100.0)  # far too large a rate: the copy is ruined
+@pytest.mark.parametrize("rate", [100.0, 1e30])
+def test_last_steps_that_do_not_help_are_refused(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslg.methods.mslg.FINISH_RATE", rate)  # far too large: the copy is ruined, at 1e30 it is NaN
     with_them, data = held_out(0.2)
     train_all(with_them, data)
     without, data = held_out(0.2, finish=0.0)
@@ -88,3 +89,26 @@ def test_the_entropy_loss_counts_as_far_as_the_classes_are_sure() -> None:
     fixed = MSLG(problem(pairs=pairs)[0], prior="matrix", entropy_weight=0.3)
     train_all(fixed, data)
     assert fixed.entropy_used == 0.3
+
+
+def test_decisions_are_recorded_and_states_of_other_priors_refused() -> None:
+    method, data = held_out(0.3, prior="choose", label_rate=0.2, warm_up=2)
+    state = dict(method.state_dict())
+    records = train_all(method, data)
+    assert "prior/matrix" not in records[1]
+    assert records[-1]["prior/matrix"] == float(method.settled == "matrix")
+    assert records[-1]["entropy/weight"] == pytest.approx(method.entropy_used)
+    with pytest.raises(ValueError, match="build a new one"):
+        method.load_state_dict(state)
+
+
+@pytest.mark.parametrize("value", ["high", -1.0])
+def test_an_impossible_entropy_weight_is_refused_at_once(value: Any) -> None:
+    with pytest.raises(ValueError, match="entropy_weight is"):
+        MSLG(problem()[0], entropy_weight=value)
+
+
+def test_auto_clean_beside_a_clean_set_is_refused() -> None:
+    task, data = problem()
+    with pytest.raises(ValueError, match="leave one of the two out"):
+        train_all(MSLG(task, auto_clean=True), data)

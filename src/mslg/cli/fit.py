@@ -182,6 +182,6 @@ def _tell(result: Any, output: Path) -> None:
             "no accuracy: there is no test set, and fewer than 200 clean samples are all needed for the label learning",
             file=sys.stderr,
         )
-    issues = int(result.labels["is_label_issue"].sum())
+    issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     where = output / "labels.parquet"
-    print(f"{issues} of {len(result.labels)} labels look wrong, worst first by rank: {where}", file=sys.stderr)
+    print(f"{issues} of {samples} labels look wrong, worst first by rank: {where}", file=sys.stderr)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from ..batch import Batch
 from ..losses import cross_entropy, forward_cross_entropy
 from ..method import StepResult, Task
 from ..splits import Splits
-from .transition import Corrected, count, smooth
+from .transition import Corrected, count, expected_counts, smooth
 
 
 class GoldCorrection(Corrected):
@@ -49,10 +48,7 @@ class GoldCorrection(Corrected):
                 "gold correction needs clean samples and there are none; pass clean= (--clean): a set of verified "
                 "samples, or a number of verified samples to take out of the data"
             )
-        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
-        for batch in data.in_order(data.clean):
-            expected.index_add_(0, batch.label.cpu(), self.log_probs(batch.inputs).double().exp().cpu())
-        return smooth(expected, self.smoothing or 0.0)
+        return smooth(expected_counts(self.log_probs, data, self.task.classes), self.smoothing or 0.0)
 
     def corrected_step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         verified = next(clean)

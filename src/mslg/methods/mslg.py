@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..batch import Batch, call
 from ..bilevel import Bilevel, Mode
@@ -36,13 +35,13 @@ from ..losses import (
     entropy,
     forward_kl,
 )
-from ..method import OneNetwork, StepResult, Task
+from ..method import OneNetwork, StepResult, Task, descend
 from ..names import expect_name
 from ..schedule import first_epoch
 from ..splits import Samples, Splits
 from .mslg_paper import paper_settings, published, released
 from .mslg_step import LOSSES, Loss, log_posterior, mslg_step
-from .transition import count, smooth
+from .transition import count, expected_counts, smooth
 
 log = logging.getLogger("mslg")
 
@@ -107,12 +106,10 @@ class MSLG(OneNetwork):
         expect_name("prior", prior, get_args(Prior))
         expect_name("loss", loss, LOSSES)
         expect_name("table_dtype", table_dtype, ("float32", "float16"))
-        for name, value in {
-            "look_ahead": look_ahead,
-            "label_rate": label_rate,
-            "start": start,
-            "finish": finish,
-        }.items():
+        if not isinstance(entropy_weight, int | float | None):
+            raise ValueError(f"entropy_weight is '{entropy_weight}'; it must be a number, or left out")
+        amounts = {"look_ahead": look_ahead, "label_rate": label_rate, "start": start, "finish": finish}
+        for name, value in {**amounts, "entropy_weight": entropy_weight or 0.0}.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if auto_clean and warm_up == 0:
@@ -139,15 +136,15 @@ class MSLG(OneNetwork):
         self.prior: Prior = "given" if auto_clean else prior
         self.rival: nn.Module | None = None  # the network that tries the prior "matrix" in the warm-up
         if self.prior != "given":
-            shape = (len(task.given), task.classes)
             self.register_buffer("log_columns", torch.zeros(task.classes, task.classes, device=task.device))
-            self.register_buffer("recent", torch.zeros(shape, dtype=torch.float16, device=task.device))
             if task.pairs is not None:
                 self._set_matrix(smooth(count(*task.pairs, task.classes), None))
         if self.prior == "choose":
             self.rival = copy.deepcopy(self.network)
             self.rival_optimizer = self.add_optimizer("rival", [p for p in self.rival.parameters() if p.requires_grad])
         self.settled: Prior = self.prior  # "choose" until the clean samples have decided
+        if self.prior == "matrix":
+            self._remember_predictions()
         self.entropy_used = entropy_weight or 0.0
         self._make_engine()
 
@@ -166,6 +163,8 @@ class MSLG(OneNetwork):
         return cls(task, **{**published(task), **scaled, **others})
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
+        if self.auto_clean and data.clean is not None:
+            raise ValueError("auto_clean is for runs without a clean set, and there is one; leave one of the two out")
         if self.auto_clean and epoch == self.first_label_epoch:
             self.chosen = self._lowest_losses(data)
         if self.settled == "given":
@@ -199,7 +198,8 @@ class MSLG(OneNetwork):
 
     def relative_cost(self, epoch: int) -> float:
         if epoch >= self.first_label_epoch:
-            return self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0
+            last_steps = self.finish * self.task.epochs if epoch + 1 == self.task.epochs else 0.0
+            return last_steps + (self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0)
         return 2.0 if self.prior == "choose" and epoch >= self.first_matrix_epoch else 1.0
 
     def extra(self) -> dict[str, Any]:
@@ -212,11 +212,16 @@ class MSLG(OneNetwork):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         settled = state_dict["_extra_state"]["extra"]["settled"]
         if settled != self.settled:
+            if self.settled != "choose":
+                raise ValueError(
+                    f'this MSLG has settled on the prior "{self.settled}", the state to load is of "{settled}"; '
+                    "build a new one to load it into"
+                )
             self._settle(settled)  # the loser's weights are not in the checkpoint
         return super().load_state_dict(state_dict, strict, assign)
 
     def soft_labels(self, index: Tensor) -> Tensor:
-        if self.settled == "given":
+        if self.settled != "matrix":
             return self.table.soft(index)
         given = self.table.given[index]
         return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
@@ -228,15 +233,18 @@ class MSLG(OneNetwork):
             result = self._train(batch)
         else:
             result = self._learn(batch, next(clean))
-        if self.settled != "given":
+        if self.settled == "matrix":
             self.recent[batch.index] = result.log_probs.to(self.recent.dtype)
+        if self.settled != "choose":  # what the clean samples have decided, for the record
+            decided = {"prior/matrix": float(self.settled == "matrix"), "entropy/weight": self.entropy_used}
+            result.scalars.update({name: result.log_probs.new_full((), value) for name, value in decided.items()})
         return result
 
     def _warm_up(self, batch: Batch) -> StepResult:
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
         if self.rival is not None and knows_matrix:
             log_probs = call(self.rival, batch.inputs).log_softmax(1)
-            _descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
+            descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
         if self.settled == "matrix" and knows_matrix:
             return self._train(batch)
         log_probs = self.log_probs(batch.inputs)
@@ -288,9 +296,7 @@ class MSLG(OneNetwork):
         """From which labels the network, trained on given ones so far, expects each clean sample to have been given.
         The rival starts from where the network is."""
         self.network.eval()
-        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
-        for batch in data.in_order(data.clean):
-            expected.index_add_(0, batch.label.cpu(), self.log_probs(batch.inputs).double().exp().cpu())
+        expected = expected_counts(self.log_probs, data, self.task.classes)
         self.network.train()
         self._set_matrix(smooth(expected, 0.0))
         if self.rival is not None:
@@ -316,10 +322,19 @@ class MSLG(OneNetwork):
         self.rival = None
         self._optimizers.pop("rival", None)
         del self.rival_optimizer
+        if prior == "matrix":
+            self._remember_predictions()
+        else:
+            del self.log_columns
         self._make_engine()
+
+    def _remember_predictions(self) -> None:
+        shape = (len(self.task.given), self.task.classes)
+        self.register_buffer("recent", torch.zeros(shape, dtype=torch.float16, device=self.task.device))
 
     def _finish(self, data: Splits, select: Samples) -> None:
         """Train a copy on the clean samples, for as long as it explains those held out better and better."""
+        log.info("MSLG: last steps on clean samples")
         tuned = copy.deepcopy(self.network)
         optimizer = self.task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
         for group in optimizer.param_groups:
@@ -329,14 +344,14 @@ class MSLG(OneNetwork):
         for _ in range(FINISH_ROUNDS):
             for _ in range(round(self.finish * self.task.epochs * data.steps(self.excluded()))):
                 batch = next(batches)
-                _descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
+                descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
             loss = calibrated_loss(*_outputs(tuned, data, select))
-            if loss >= least:
+            if not loss < least:  # NaN is no improvement either
                 break
             least = loss
             self.network.load_state_dict(tuned.state_dict())
         if least < before:
-            log.info("MSLG: last steps on clean samples helped: loss of held-out ones %.3f, was %.3f", least, before)
+            log.info("MSLG: they helped: the loss of held-out clean samples is %.3f, was %.3f", least, before)
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
@@ -371,9 +386,3 @@ def calibrated_loss(logits: Tensor, label: Tensor) -> float:
     samples, which says nothing about its being right."""
     scaled = [F.cross_entropy(logits * factor, label) for factor in torch.logspace(-1, 1, 81, dtype=torch.float64)]
     return float(min(scaled))
-
-
-def _descend(optimizer: Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()

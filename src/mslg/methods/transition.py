@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from ..batch import Batch
+from ..batch import Batch, Inputs
 from ..losses import cross_entropy
 from ..method import OneNetwork, StepResult, Task
 from ..schedule import first_epoch
@@ -82,6 +82,15 @@ def check_transition(matrix: Tensor, classes: int) -> Tensor:
             f"entry is {matrix.min():.4g}; each row must be probabilities that sum to 1: P(given | true), rows true"
         )
     return matrix
+
+
+def expected_counts(log_probs: Callable[[Inputs], Tensor], data: Splits, classes: int) -> Tensor:
+    """(classes, classes) which labels a network trained on given ones expects the clean samples of each class to have
+    been given: takes the place of counting where clean samples carry no given label."""
+    expected = torch.zeros(classes, classes, dtype=torch.float64)
+    for batch in data.in_order(data.clean):
+        expected.index_add_(0, batch.label.cpu(), log_probs(batch.inputs).double().exp().cpu())
+    return expected
 
 
 def count(given: Tensor, verified: Tensor, classes: int) -> Tensor:
