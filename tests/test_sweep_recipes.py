@@ -184,20 +184,10 @@ def test_the_benchmarks_columns_stand_beside_the_papers() -> None:
     grid = load_grid(str(BENCHMARKS[0].parent / "features.toml"))
     assert {column.paper for column in grid.columns} == {column for _, column in paper_numbers("cifar10")}
     assert {row.paper for row in grid.rows} - {None} == {row for row, _ in paper_numbers("cifar10")}
-    published = {
-        column.name: grid.cell(row, column, 0)
-        for column in grid.columns
-        for row in grid.rows
-        if row.name == "mslg published"
-    }
-    for column, beta in {
-        "uniform-40": 4000,
-        "uniform-60": 2000,
-        "uniform-80": 400,
-        "feature-dependent-60": 4000,
-    }.items():
-        expected = paper_settings(0.5, beta, batch_size=256, classes=10)
-        found = settings_in_full(published[column])
+    released = next(row for row in grid.rows if row.name == "mslg released")
+    expected = paper_settings(0.5, 4000, batch_size=256, classes=10, reduction="element")
+    for column in grid.columns:
+        found = settings_in_full(grid.cell(released, column, 0))
         assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 

@@ -1,0 +1,76 @@
+"""The pages and pictures of docs/results, from the committed sweeps and from nothing else.
+
+    python benchmarks/results_pages.py
+
+Reads benchmarks/results/<sweep>/{recipe.toml,cells.jsonl} and writes docs/results/*.md and *.svg (but for digits.md,
+which benchmarks/digits_table.py writes). The same cells give the same bytes. A sweep that is not finished, or not
+started, gives a page that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pages import ablations, clean_samples, features, pixels, tuning
+from pages.sweep import Sweep, read
+from pages.words import prose
+
+ROOT = Path(__file__).parent.parent
+RESULTS, RECIPES, DOCS = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "recipes", ROOT / "docs" / "results"
+MADE = "<!-- Made by benchmarks/results_pages.py. -->"
+LINES = {
+    "features": ("The paper's Table 1 on frozen features", "every method and control on 13 noises, beside the paper"),
+    "tuning": ("How the settings were chosen", "settings of every method, on held-out training samples"),
+    "clean-samples": ("How many clean samples?", "accuracy over 50 to 5,000 clean samples at three noise ratios"),
+    "ablations": ("Ablations", "the paper's design claims, each tested by changing one thing"),
+    "pixels": ("CIFAR-10 pixels, small", "the same question for a small network that learns its own features"),
+}
+
+
+def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -> list[Path]:
+    """Write the pages; returns their paths."""
+    sweeps = {name: read(name, results, recipes) for name in LINES}
+    docs.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "features": features.page(sweeps["features"], read("features-chosen", results, recipes), docs),
+        "tuning": tuning.page(
+            sweeps["tuning"], sweeps["features"], read("study", results, recipes), results / "exploration.md"
+        ),
+        "clean-samples": clean_samples.page(sweeps["clean-samples"], docs),
+        "ablations": ablations.page(sweeps["ablations"]),
+        "pixels": pixels.page(sweeps["pixels"]),
+        "index": index(sweeps),
+    }
+    paths = []
+    for name, text in texts.items():
+        paths.append(docs / f"{name}.md")
+        paths[-1].write_text(f"{MADE}\n\n{text}\n")
+    return paths
+
+
+def index(sweeps: dict[str, Sweep]) -> str:
+    """What there is, a line each."""
+    lines = [f"- [{title}]({name}.md): {words}; {sweeps[name].state}." for name, (title, words) in LINES.items()]
+    lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")
+    about = prose(
+        "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",
+        "counts. Differences between rows are taken seed by seed, with Student's 95 % interval; of a hundred such",
+        "intervals about five leave out a zero that is true. Recipes, single runs and the commands that made them are",
+        "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
+    )
+    return "\n\n".join(["# Results", "\n".join(lines), about])
+
+
+def main() -> None:
+    """Write the pages of this repository, or of other folders."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the sweeps are")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages go")
+    options = parser.parse_args()
+    for path in write(options.results, docs=options.docs):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
