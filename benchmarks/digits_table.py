@@ -126,7 +126,7 @@ def main() -> None:
             )
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    from mslg.run import versions
+    from mslg.machine import versions
 
     RESULTS.write_text(json.dumps({"settings": SETTINGS, "versions": versions(), "cells": cells}, indent=1) + "\n")
     PAGE.write_text(page(cells, arguments.methods, arguments.seeds))

@@ -19,7 +19,7 @@ PACKAGE = Path(mslg.__file__).parent
 
 # From the ground up: a module may import from its own layer's folder and from the layers before it.
 LAYERS = [
-    ["names", "toml"],
+    ["names", "toml", "files", "machine"],
     ["batch", "registry", "seeds", "schedule", "checkpoint"],
     ["source", "augment"],
     ["labels", "losses", "bilevel", "splits", "images"],
@@ -100,6 +100,12 @@ def test_files_stay_small() -> None:
 
 def test_importing_mslg_does_not_import_torch() -> None:
     code = "import sys, mslg, mslg.methods, mslg.cli.app; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_table_of_finished_cells_does_not_wait_for_torch() -> None:
+    names = ("running", "launching", "render", "table", "curves")
+    code = f"import sys, {', '.join(f'mslg.sweep.{name}' for name in names)}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslg import toml
-from mslg.checkpoint import load_state, save_state, write_atomically
+from mslg.checkpoint import load_state, save_state
+from mslg.files import write_atomically
 
 from .blobs import same_state
 
@@ -52,6 +54,15 @@ def test_a_failed_write_leaves_the_old_file_and_says_what_to_do(
     ):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_several_writers_do_not_mix_their_contents(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    contents = [bytes([number]) * 300_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: write_atomically(path, content), contents))
+    assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
 
 

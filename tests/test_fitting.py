@@ -18,6 +18,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import mslg
 from mslg.checkpoint import load_state
+from mslg.fitting import method_settings
+from mslg.methods import METHODS
 from mslg.methods.mslg import MSLG
 from mslg.source import make_source
 
@@ -397,3 +399,24 @@ def test_nothing_is_printed_when_progress_is_off(capsys: pytest.CaptureFixture[s
         warnings.simplefilter("error")
         fit(epochs=2)
     assert capsys.readouterr() == ("", "")
+
+
+PRESETS = [(name, preset) for name in METHODS for preset in METHODS.load(name).presets]
+
+
+@pytest.mark.parametrize(("method", "preset"), PRESETS)
+def test_what_a_preset_sets_is_what_is_recorded_and_resumed_with(method: str, preset: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"noise_rate": 0.3, "transition": np.full((4, 4), 0.25), "epochs": 6}
+    noisy = make_source(DATA.x, DATA.given, verified_labels=DATA.true)
+    options |= {"noisy": noisy, "clean": 24}  # some need samples with both labels
+    done = fit(method=method, preset=preset, output=tmp_path / "run", **options)
+    assert done.run is not None
+    recorded = done.run.config["method"]
+    used = method_settings(method, done.method.task, preset)
+    assert used
+    for key, value in used.items():
+        if isinstance(value, str | bool | int | float):
+            assert recorded[key] == value
+    assert (recorded.pop("name"), recorded.pop("preset")) == (method, preset)
+    again = fit(method=method, preset=preset, output=tmp_path / "run", resume=True, **options, **recorded)
+    assert again.history.equals(done.history)

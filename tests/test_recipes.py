@@ -20,7 +20,7 @@ from mslg.method import Task
 from mslg.methods.mslg_paper import paper_settings, published_beta
 from mslg.networks import NETWORKS
 from mslg.noise import NOISES
-from mslg.recipe import load_recipe, recipes, run_recipe, sweeps
+from mslg.recipe import load_recipe, merged, recipes, run_recipe, sweeps
 from mslg.schedule import schedule
 from mslg.source import make_source
 from mslg.splits import Splits
@@ -226,3 +226,20 @@ def test_the_published_label_rate_follows_the_noise(noise: str, rate: float) -> 
     expected = paper_settings(0.5, published_beta(noise, rate), batch_size=128, classes=10)
     assert method["label_rate"] == pytest.approx(expected["label_rate"])
     assert method["look_ahead"] == expected["look_ahead"]
+
+
+def test_a_name_that_changes_nothing_keeps_the_settings_before_it() -> None:
+    rate = {"method": {"label_rate": 1.0}}
+    assert merged(rate, {"method": {"name": "mslg"}})["method"] == {"name": "mslg", "label_rate": 1.0}
+    assert merged(rate, {"method": {"name": "elr"}})["method"] == {"name": "elr"}
+    sizes = {"network": {"hidden": [8]}}
+    named: dict[str, dict[str, Any]] = {"network": {"name": "mlp"}}
+    assert merged(sizes, named)["network"] == {"name": "mlp", "hidden": [8]}
+    assert merged(sizes, named, named)["network"] == {"name": "mlp", "hidden": [8]}
+    assert merged(sizes, named, {"network": {"name": "cnn"}})["network"] == {"name": "cnn"}
+
+
+def test_a_number_of_test_samples_alone_is_an_error() -> None:
+    settings = merged({"data": {"source": "digits", "clean": 100, "test": 50}})
+    with pytest.raises(ValueError, match=r"test = 50 says how many.*clean_from = \"test\".*test_from = \"train\""):
+        run_recipe(settings, fit, progress=False)

@@ -154,7 +154,7 @@ def half_verified(count: int = 60) -> Source:
 
 def test_a_test_set_cut_from_the_training_set_has_verified_labels() -> None:
     whole = half_verified()
-    train, test = division.test_from_train(whole, 15, seed=4)
+    train, test = division.held_out_of_train(whole, 15, seed=4)
     assert (len(train), len(test)) == (45, 15)
     assert set(train.ids) | set(test.ids) == set(whole.ids)
     place = torch.tensor([whole.ids.index(name) for name in test.ids])
@@ -174,9 +174,9 @@ def test_a_test_set_cut_from_the_training_set_has_verified_labels() -> None:
 
 
 def test_a_test_set_cut_from_the_training_set_depends_on_the_seed_alone() -> None:
-    chosen = [division.test_from_train(half_verified(), 15, seed=seed)[1].ids for seed in (4, 4, 5)]
+    chosen = [division.held_out_of_train(half_verified(), 15, seed=seed)[1].ids for seed in (4, 4, 5)]
     assert chosen[0] == chosen[1] != chosen[2]
-    data = split(division.test_from_train(half_verified(), 15, seed=4)[0], 6, seed=4)
+    data = split(division.held_out_of_train(half_verified(), 15, seed=4)[0], 6, seed=4)
     assert data.clean is not None
     assert len(data.clean) == 6
 
@@ -184,7 +184,7 @@ def test_a_test_set_cut_from_the_training_set_depends_on_the_seed_alone() -> Non
 @pytest.mark.parametrize("count", [0, -3, 30, 31])
 def test_too_many_test_samples_from_the_training_set_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} test samples were asked for; from 1 to 29 are possible"):
-        division.test_from_train(half_verified(), count, seed=0)
+        division.held_out_of_train(half_verified(), count, seed=0)
 
 
 def test_test_samples_without_verified_labels_are_refused() -> None:
@@ -192,4 +192,13 @@ def test_test_samples_without_verified_labels_are_refused() -> None:
         "a number of test samples was asked for, but the data says nowhere which labels are verified; pass a separate"
     )
     with pytest.raises(ValueError, match=told):
-        division.test_from_train(source(), 10, seed=0)
+        division.held_out_of_train(source(), 10, seed=0)
+
+
+def test_contents_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(division, "PIECE", 7)
+    whole = torch.arange(40.0).view(20, 2)
+    noisy = make_source(whole, torch.arange(20) % 2)
+    split(noisy, make_source(whole[:4] + 0.5, torch.arange(4) % 2))
+    with pytest.raises(ValueError, match=r"sample '1' of the clean set has the same content as sample '16'"):
+        split(noisy, make_source(torch.stack([whole[3] + 0.5, whole[16]]), torch.arange(2)))

@@ -1,13 +1,8 @@
-"""Nested state on disk in one safetensors file: tensors as tensors, everything else as JSON beside them. No pickle.
-
-A file is written under a temporary name, flushed to the disk and renamed, so whoever opens it finds either the old
-state or the new one, whole.
-"""
+"""Nested state on disk in one safetensors file: tensors as tensors, everything else as JSON beside them. No pickle."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+
+from .files import write_atomically
 
 FORMAT = 1
 _MARK = "__tensor__"
@@ -41,26 +38,6 @@ def load_state(path: Path) -> dict[str, Any]:
     state = _put_back(json.loads(metadata["skeleton"]), tensors)
     assert isinstance(state, dict)
     return state
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content all at once."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        hint = "free some space or choose another folder, then resume"
-        raise OSError(error.errno, f"could not write {path} ({error.strerror}); {hint}") from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name must survive a power cut too
-    finally:
-        os.close(folder)
 
 
 def _take_out(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

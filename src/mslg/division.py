@@ -18,6 +18,7 @@ from .splits import Samples, Splits
 log = logging.getLogger("mslg")
 
 SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
+PIECE = 65_536  # samples that are compared at a time
 FEW = 20  # pairs that agree by chance
 PARTS = (0.6, 0.2, 0.2)  # meta, select, report
 FAR = 0.25  # total variation distance between class shares from which a clean set is called unlike the noisy one
@@ -142,7 +143,7 @@ def clean_from_test(test: Source, count: int, kept: int | None, seed: int) -> tu
     return test.at(chosen), test.at(tested)
 
 
-def test_from_train(source: Source, count: int, seed: int) -> tuple[Source, Source]:
+def held_out_of_train(source: Source, count: int, seed: int) -> tuple[Source, Source]:
     """The training samples without `count` verified ones, and these as a test set: settings are chosen on it, so that
     the real test set stays unseen."""
     labels = _verified_labels(source, "test")
@@ -235,20 +236,22 @@ def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Sa
 def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
     if not isinstance(noisy.store, TensorStore) or not isinstance(clean.store, TensorStore):
         return  # lazily read inputs are compared by `mslg check`
-    seen = {key: position for position, key in zip(train.index.tolist(), _content(noisy.store, train.index))}
-    for position, key in enumerate(_content(clean.store, torch.arange(len(clean)))):
-        if key in seen:
+    # The clean set is the small one: its contents are kept, the noisy set's only looked at.
+    verified = {key: position for position, key in enumerate(_content(clean.store, torch.arange(len(clean))))}
+    for position, key in zip(train.index.tolist(), _content(noisy.store, train.index)):
+        if key in verified:
             raise ValueError(
-                f"sample '{clean.ids[position]}' of the clean set has the same content as sample "
-                f"'{noisy.ids[seen[key]]}' of the noisy set; the clean set must not be part of the training data: "
+                f"sample '{clean.ids[verified[key]]}' of the clean set has the same content as sample "
+                f"'{noisy.ids[position]}' of the noisy set; the clean set must not be part of the training data: "
                 "remove it there, or give both the same id and it is moved for you"
             )
 
 
 def _content(store: TensorStore, index: Tensor) -> Iterator[bytes]:
-    tensors = [tensor[index].reshape(len(index), -1).contiguous() for tensor in leaves(store.tensors)]
-    for row in zip(*tensors):
-        digest = hashlib.blake2b(digest_size=12)
-        for part in row:
-            digest.update(part.numpy().tobytes())
-        yield digest.digest()
+    for piece in index.split(PIECE):  # a copy of a whole set may not fit into memory a second time
+        tensors = [tensor[piece].reshape(len(piece), -1).contiguous() for tensor in leaves(store.tensors)]
+        for row in zip(*tensors):
+            digest = hashlib.blake2b(digest_size=12)
+            for part in row:
+                digest.update(part.numpy().tobytes())
+            yield digest.digest()

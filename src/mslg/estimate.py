@@ -15,7 +15,7 @@ from .splits import Splits
 
 def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> float:
     """One forward and backward pass of the deployed network on a training batch. The method itself is not touched."""
-    network = copy.deepcopy(method.deployed()).train()
+    network = copy.deepcopy(method.deployed()).train().requires_grad_(True)  # an averaged one has no gradients
     batch = next(data.batches(0))
     taken = []
     with torch.random.fork_rng(devices=[data.device] if data.device.type == "cuda" else []):

@@ -153,6 +153,7 @@ def fit(
             log.warning("%d epochs fit into %s; %d were asked for", shorter, in_words(time_budget), epochs)
             epochs = shorter
             learner = build_method(method, new_task(epochs), data, preset, settings)
+    used = method_settings(method, learner.task, preset, settings)
     resolved = {
         "data": {
             "samples": len(source),
@@ -162,7 +163,7 @@ def fit(
         },
         "noise": (config or {}).get("noise", {}),
         "network": {"class": type(learner.deployed()).__name__, **(config or {}).get("network", {})},
-        "method": {"name": method, "preset": preset, **plain_settings(learner, settings)},
+        "method": {"name": method, "preset": preset, **plain_settings(learner, used)},
         "train": {
             "epochs": epochs,
             "epochs_asked": asked,
@@ -250,7 +251,7 @@ def method_settings(
 
 
 def plain_settings(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every constructor argument as resolved, for the record."""
+    """Every constructor argument as resolved, for the record; the settings are those of `method_settings`."""
     parameters = inspect.signature(type(method)).parameters
     found = {
         key: settings.get(key, getattr(method, key, parameter.default))

@@ -17,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from .machine import processors
 from .names import expect_name
 from .source import InputStore, TensorStore
 
@@ -201,7 +202,7 @@ def open_images(
 
 def default_workers() -> int:
     """As many as there are processors for this process, up to 4."""
-    return min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(4, processors())
 
 
 def frame_of(store: InputStore) -> Frame | None:

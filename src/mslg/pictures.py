@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .checkpoint import write_atomically
+from .files import write_atomically
 
 READABLE = 25  # with more classes than this, numbers and names in the cells of a matrix are only clutter
 

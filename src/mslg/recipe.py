@@ -51,6 +51,8 @@ RECORDED = {
     "train": ("epochs_asked",),
 }  # written by a run, not settings
 
+DEFAULT_NAMES = {"method": "mslg"}  # that of the network depends on the data
+
 Settings = dict[str, dict[str, Any]]
 
 
@@ -111,14 +113,13 @@ def checked(tables: Mapping[str, Any]) -> Settings:
 
 
 def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Later layers win; None means not given."""
+    """Later layers win; None means not given. Another name drops the settings that came before it."""
     result: Settings = {name: {} for name in TABLES}
     for layer in layers:
         for name, table in layer.items():
             given = {key: value for key, value in table.items() if value is not None}
-            if name in ("method", "network") and given.get("name", result[name].get("name")) != result[name].get(
-                "name"
-            ):
+            before = result[name].get("name", DEFAULT_NAMES.get(name))
+            if name in ("method", "network") and before is not None and given.get("name", before) != before:
                 result[name] = {}  # the settings of another method mean nothing to this one
             result[name].update(given)
     return result
@@ -170,7 +171,7 @@ def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | No
     opened = open_data(settings["data"], noise_settings=settings.get("noise"), seed=seed, workers=workers)
     data, train = dict(settings["data"]), dict(settings["train"])
     if data.get("test_from") is not None:
-        opened = opened._replace(**_test_from_train(opened, data, seed))
+        opened = opened._replace(**_held_out_of_train(opened, data, seed))
     elif data.get("clean_from") is not None or data.get("test") is not None:
         opened = opened._replace(**_clean_from_test(opened, data, seed))
     if data.get("features") is not None:
@@ -206,6 +207,11 @@ def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
     from .division import clean_from_test
     from .names import expect_name
 
+    if data.get("clean_from") is None:
+        raise ValueError(
+            f'test = {data["test"]} says how many test samples, not where they come from; give clean_from = "test" '
+            '(what is left of the test set beside the clean samples) or test_from = "train" too, or leave test out'
+        )
     expect_name("place to take clean samples from", str(data.get("clean_from")), ["test"])
     if not isinstance(opened.clean, int) or opened.test is None:
         raise ValueError(
@@ -216,8 +222,8 @@ def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
     return {"clean": clean, "test": test}
 
 
-def _test_from_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    from .division import test_from_train
+def _held_out_of_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    from .division import held_out_of_train
     from .names import expect_name
 
     expect_name("place to take test samples from", str(data["test_from"]), ["train"])
@@ -225,7 +231,7 @@ def _test_from_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[st
         raise ValueError("test_from and clean_from both say where the test samples come from; give one of them")
     if not isinstance(data.get("test"), int):
         raise ValueError('test_from = "train" needs the number of test samples; give test = N')
-    train, test = test_from_train(opened.train, data["test"], seed)
+    train, test = held_out_of_train(opened.train, data["test"], seed)
     return {"train": train, "test": test}
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from .checkpoint import write_atomically
 from .evidence import Evidence
 from .exam import Exam
+from .files import write_atomically
 from .issues import write_labels
 from .method import Method
 from .run import Run

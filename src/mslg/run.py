@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import tomllib
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import __version__, toml
-from .checkpoint import load_state, save_state, to_device, write_atomically
+from . import toml
+from .checkpoint import load_state, save_state, to_device
+from .files import PARTIAL, write_atomically
+from .machine import versions
 from .method import Method
 from .train import EpochRecord, Position
 
@@ -83,6 +83,8 @@ class Run:
 
     def load(self, method: Method, position: Position) -> bool:
         """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
+        for left in self.path.rglob(PARTIAL):
+            left.unlink(missing_ok=True)
         if not self.checkpoint.exists():
             self._keep_epochs(0)
             return False
@@ -132,13 +134,3 @@ def _is_run(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return "format_version" in config and "mslg" in config.get("versions", {})
-
-
-def versions() -> dict[str, str]:
-    """The versions that a result may depend on."""
-    names = ("torch", "numpy", "scikit-learn", "safetensors")
-    return {
-        "mslg": __version__,
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in names},
-    }

@@ -130,6 +130,7 @@ def test_commands_for_a_scheduler(recipe: Path, inline: Inline, swept: Path) -> 
     chosen = commands[3]
     assert chosen[:2] == ["mslg", "fit"]
     assert chosen[-1] == "--resume"
+    assert chosen[-5:-1] == ["--device", "auto", "--workers", "0"]
     fitted = mslg(*chosen[1:], "--quiet")
     assert fitted.exit_code == 0, fitted.output
     assert len(mslg("sweep", "mine.toml", "-o", "my out", "--commands").stdout.splitlines()) == 7
@@ -177,3 +178,15 @@ def test_plots(swept: Path, tmp_path: Path) -> None:
 def test_help_ends_with_an_example(verb: str) -> None:
     shown = mslg(verb, "--help").stdout
     assert f"mslg {verb}" in shown.split("Options")[0].partition("Example")[2]
+
+
+def test_cells_that_come_back_are_counted(swept: Path, tmp_path: Path, inline: Inline) -> None:
+    shutil.copytree(swept, tmp_path / "out")
+    other = tmp_path / "other.toml"
+    other.write_text(RECIPE.replace("rate = 0.2", "rate = 0.3"))
+    assert mslg("sweep", str(other), "-o", str(tmp_path / "out"), "-j", "0").exit_code == 0
+    again = ("sweep", str(swept.parent / "mine.toml"), "-o", str(tmp_path / "out"))
+    assert mslg(*again, "--commands").stdout == ""
+    told = json.loads(mslg(*again, "--json").stdout)
+    assert (told["finished"], told["ran"]) == (8, 0)
+    assert not inline.ran

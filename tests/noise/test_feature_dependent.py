@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 
 from mslg.noise.feature_dependent import feature_dependent
 from mslg.noise.feature_dependent_released import feature_dependent_released, student_probabilities
-from mslg.noise.teacher import Distillation, cross_fitted
+from mslg.noise.teacher import Distillation, cached, cross_fitted
 
 PLACE = os.environ.get("MSLG_TEST_DATA")
 released = pytest.mark.skipif(PLACE is None, reason="MSLG_TEST_DATA names no folder with the released probabilities")
@@ -213,3 +215,24 @@ def test_the_released_probabilities_give_the_published_noise() -> None:
     assert kept == {0.2: 10, 0.4: 9, 0.6: 6, 0.8: 0}
     to = torch.bincount(found.label[found.label != label], minlength=10)
     assert to[9] == pytest.approx(20184, abs=50), "half of the wrong labels at 80 % are trucks"
+
+
+def test_of_several_that_need_the_same_file_one_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points, label = blobs()
+    trained = []
+
+    def slow(*_: Any) -> np.ndarray[Any, Any]:
+        trained.append(1)
+        time.sleep(0.3)
+        return np.full((180, 3), 1 / 3)
+
+    monkeypatch.setattr("mslg.noise.teacher.cross_fitted", slow)
+    path = tmp_path / "new" / "students.npz"
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [
+            pool.submit(cached, path, Distillation(), nn.Identity, points, label, 3, torch.device("cpu"))
+            for _ in range(3)
+        ]
+        found = [each.result() for each in waiting]
+    assert len(trained) == 1
+    assert all((each == 1 / 3).all() for each in found)

@@ -99,3 +99,21 @@ def test_pictures_are_written_and_the_same_each_time(grid: Grid, tmp_path: Path,
         assert len(contents[0]) > 5000
     with pytest.raises(ValueError, match=r"must end in .png, .svg, .pdf"):
         draw(panels(grid, results), tmp_path / "picture.gif", title="")
+
+
+def test_rows_that_differ_in_more_than_the_size_are_lines_of_their_own(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[rows.")].replace('reference = "cross entropy"', "")
+    text += "".join(
+        f"[rows.'{size} at {rate}']\ndata = {{ clean = {size} }}\nmethod = {{ label_rate = {rate} }}\n"
+        for rate in (1.0, 2.0)
+        for size in (50, 100)
+    )
+    grid = grid_of(tmp_path, text)
+    [panel] = panels(grid, made(grid, lambda row, *_: 0.5 if "1.0" in row else 0.6), "clean")
+    assert {label: line.mean for label, line in panel.lines.items() if "uniform" in label} == {
+        "uniform 40 %": pytest.approx([50, 50]),
+        "uniform 40 % (50 at 2.0, uniform-40)": pytest.approx([60, 60]),
+    }
+    twice = grid_of(tmp_path, text.replace("label_rate = 2.0", "label_rate = 1.0"))
+    with pytest.raises(ValueError, match=r"'50 at 1.0', 'uniform-40' and '50 at 2.0', 'uniform-40' are the same run"):
+        panels(twice, made(twice, lambda *_: 0.5), "clean")

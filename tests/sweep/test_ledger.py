@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from mslg.sweep.ledger import POINTS, Ledger, finished
+from mslg.sweep.ledger import POINTS, Ledger, commit, finished
 
 from .small import RECIPE, grid_of, made
 
@@ -79,3 +80,16 @@ def test_a_long_history_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
     assert kept.curves == {"test/accuracy": [round(epoch / 200, 5) for epoch in kept.epochs]}
     assert kept.last == {"test/accuracy": 0.6}
     assert kept.settings == cell.digest
+
+
+def test_the_commit_is_that_of_the_repository_the_file_belongs_to(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    for name in ("own.py", "installed.py"):
+        (tmp_path / name).touch()
+    git("init")
+    git("add", "own.py")
+    git("-c", "user.name=me", "-c", "user.email=me@here", "commit", "-m", "first")
+    assert len(commit(tmp_path / "own.py")) == 10
+    assert commit(tmp_path / "installed.py") == "", "inside of somebody else's repository"

@@ -8,13 +8,16 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from mslg.fitting import fit
+from mslg.machine import processors
 from mslg.recipe import run_recipe
 from mslg.sweep.grid import Grid
 from mslg.sweep.ledger import Finished
-from mslg.sweep.pool import Event
+from mslg.sweep.pool import Event, default_processes
 from mslg.sweep.running import _alone, places, results, run_folder, run_sweep
 
 from .small import RECIPE, Inline, grid_of
@@ -125,3 +128,49 @@ def test_a_worker_that_is_killed_is_replaced_and_the_result_is_the_same(
     found = [timeless(results(grid, tmp_path / name)) for name in ("killed", "whole")]
     assert found[0] == found[1]
     assert len(found[0]) == 2
+
+
+def test_on_a_gpu_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslg.sweep.pool.processors", lambda: 5)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [default_processes(name) for name in ("auto", "cuda:1", "cpu")] == [1, 1, 5]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert default_processes("auto") == 5
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert processors() == 3
+
+
+def test_a_worker_may_have_workers_that_decode_images(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = noise.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    text = (
+        "[sweep]\n[data]\nsource = '{root}/images'\nsize = 8\n[network]\nname = 'mlp'\nhidden = [4]\n"
+        "[train]\nepochs = 1\nbatch_size = 8\n[columns.as-given]\n[rows.plain.method]\nname = 'cross-entropy'\n"
+    )
+    grid = grid_of(tmp_path, text)
+    assert run_sweep(grid, tmp_path / "out", root=str(tmp_path), workers=1, device="cpu") == {}
+    assert not multiprocessing.active_children()
+
+
+def test_places_are_the_same_from_every_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert places(Path("out"), "data") == {"root": str(tmp_path / "data"), "output": str(tmp_path / "out")}
+    assert places(Path("out"), None)["root"] is None
+
+
+def test_a_run_begun_with_other_settings_is_started_over(tmp_path: Path, grid: Grid, inline: Inline) -> None:
+    cell = grid.cells()[0]
+    folder = run_folder(tmp_path, cell)
+    run_recipe(cell.placed(), fit, output=folder, progress=False)
+    for name in ("done", "summary.json"):
+        (folder / name).unlink()
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace('source = "digits"', 'source = "digits"\nroot = "elsewhere"'))
+    assert run_sweep(grid, tmp_path, only=lambda each: each == cell, keep_runs=True) == {}
+    assert "elsewhere" not in config.read_text()
+    assert set(results(grid, tmp_path)) == {cell.key}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,16 +138,17 @@ told †                                –            93.0 ± 1.0 (3/4)
 
 difference to cross entropy, seed by seed, with 95 % intervals
 
-                uniform-40                pair-20
-mslg    +2.2* [+1.8, +2.6]   −11.0* [−13.5, −8.5]
-told †                   –  +20.0* [+20.0, +20.0]
+                uniform-40                      pair-20
+mslg    +2.2* [+1.8, +2.6]   −11.0* [−13.5, −8.5] (3/4)
+told †                   –  +20.0* [+20.0, +20.0] (3/4)
 
 accuracy on the test set in percent, the last epoch: mean ± standard deviation over 4 seeds; *: best
 […]: the paper's number for the same noise, with its own data, networks and protocol
-(n/4): only n seeds are finished; –: none
+(n/4): only n seeds are finished, never counted as best; –: none
 fail: training diverged
 †: is told the noise rate; never counted as best
 differences in percentage points; *: the interval leaves zero out
+(n/4) after a difference: taken over the n seeds that both rows have
 """
 
 
@@ -187,3 +189,24 @@ def test_as_csv_and_json(grid: Grid) -> None:
     assert broken["paper_failed"]
     assert broken["failed"] == 1
     assert broken["significant"]
+
+
+def test_only_a_place_with_all_its_seeds_is_best(grid: Grid) -> None:
+    results = made(grid, plain)
+    del results["mslg", "uniform-40", 3]
+    assert summary(grid, results).best == {("cross entropy", "uniform-40"), ("cross entropy", "pair-20")}
+
+
+def test_a_measure_that_a_row_lacks_is_not_a_cell_that_is_missing(grid: Grid) -> None:
+    results = made(grid, lambda *_: 0.8)
+    for key, each in results.items():
+        if key[0] == "mslg":
+            results[key] = replace(each, last={"labels/accuracy": 0.9})
+    del results["told", "pair-20", 0]
+    found = summary(grid, results, "labels/accuracy")
+    assert (found.places["cross entropy", "pair-20"].without, found.places["mslg", "pair-20"].without) == (4, 0)
+    lines = text(Shown(replace(grid, note="A note."), found, None, {})).splitlines()
+    assert lines[4].split() == ["cross", "entropy", "n/a", "n/a"]
+    assert lines[6].split() == ["told", "†", "n/a", "n/a", "(3/4)"]
+    assert "n/a: finished, but there is no such number of it" in lines
+    assert "A note." in lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,10 @@ def sweep(
     processes: Annotated[
         int | None,
         typer.Option(
-            "-j", "--processes", min=0, help="Runs at a time, one core each; all cores by default. 0: only collect."
+            "-j",
+            "--processes",
+            min=0,
+            help="Runs at a time, one core each; by default all cores, on a GPU 1. 0: only collect.",
         ),
     ] = None,
     root: Annotated[str | None, typer.Option(help="What {root} in the recipe means: where the data is.")] = None,
@@ -39,6 +41,7 @@ def sweep(
     ] = False,
     keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the folders of finished runs.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, for each run.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
 ) -> None:
@@ -63,10 +66,13 @@ def sweep(
     if dry_run:
         _dry_run(chosen, output, root, as_json)
     elif commands:
-        _commands(grid, chosen, output, root, as_json)
+        _commands(grid, chosen, output, root, as_json, device=device, workers=workers)
     else:
-        number = len(os.sched_getaffinity(0)) if processes is None else processes
-        _run(grid, chosen, output, number, as_json, quiet, root=root, keep_runs=keep_runs, device=device)
+        from ..sweep.pool import default_processes
+
+        number = default_processes(device) if processes is None else processes
+        options = {"root": root, "keep_runs": keep_runs, "device": device, "workers": workers}
+        _run(grid, chosen, output, number, as_json, quiet, **options)
 
 
 def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds: list[int] | None) -> list[Cell]:
@@ -100,11 +106,11 @@ def _dry_run(cells: list[Cell], folder: Path, root: str | None, as_json: bool) -
             print(f"# {cell.row}, {cell.column}, seed {cell.seed}\n{toml.dumps(settings)}")
 
 
-def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_json: bool) -> None:
+def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_json: bool, **machine: Any) -> None:
     from ..sweep.launching import missing, write_command
 
     for cell in missing(grid, folder, cells):
-        command = write_command(folder, cell, root)
+        command = write_command(folder, cell, root, **machine)
         place = {"row": cell.row, "column": cell.column, "seed": cell.seed}
         print(json.dumps({**place, "command": command}, ensure_ascii=False) if as_json else command)
 
@@ -112,11 +118,11 @@ def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_
 def _run(
     grid: Grid, cells: list[Cell], folder: Path, processes: int, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    from ..sweep.running import results, run_sweep
+    from ..sweep.running import known, run_sweep
     from ..sweep.watching import Lines, Standing, Table
 
     wanted = {cell.key for cell in cells}
-    standing = Standing(cells, results(grid, folder), processes)
+    standing = Standing(cells, known(grid, folder), processes)
     before = len(standing.finished)
     display: Any = Table(grid, standing) if sys.stderr.isatty() and not quiet else Lines(standing, quiet=quiet)
     try:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..batch import Inputs, call, map_inputs
-from ..checkpoint import write_atomically
+from ..files import locked, write_atomically
 from ..seeds import numpy_generator, seeded
 from ..source import leaves
 from .given import Array
@@ -67,7 +67,8 @@ def cached(
     classes: int,
     device: torch.device,
 ) -> Array:
-    """The students' probabilities from the file if it is there, else from training, and then kept in it."""
+    """The students' probabilities from the file if it is there, else from training, and then kept in it. Of several
+    processes that need the same file one trains, and the others wait for it."""
     inputs = map_inputs(torch.as_tensor, inputs if not isinstance(inputs, np.ndarray) else torch.as_tensor(inputs))
     if any(len(part) != len(label) for part in leaves(inputs)):
         lengths = sorted({len(part) for part in leaves(inputs)})
@@ -84,11 +85,14 @@ def cached(
     )
     if path.exists():
         return _read(path, about)
-    probabilities = cross_fitted(settings, network, inputs, label, classes, device)
-    content = io.BytesIO()
-    np.savez_compressed(content, probabilities=probabilities, label=label.numpy(), about=np.array(about))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    with locked(path):
+        if path.exists():
+            return _read(path, about)
+        probabilities = cross_fitted(settings, network, inputs, label, classes, device)
+        content = io.BytesIO()
+        np.savez_compressed(content, probabilities=probabilities, label=label.numpy(), about=np.array(about))
+        write_atomically(path, content.getvalue())
     return probabilities
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..checkpoint import write_atomically
+from ..files import write_atomically
 from ..source import Source
 from .corruption import Corruption
 

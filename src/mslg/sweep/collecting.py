@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..augment import Augment
-from ..run import Run
 from .grid import PLACES, Cell
 from .ledger import Finished, finished
 
@@ -17,6 +15,8 @@ def collected(folder: Path, cell: Cell) -> Finished | None:
     """What a folder holds of this cell's finished run, if it does; no data is read and nothing is trained."""
     if not (folder / "config.toml").exists() or not (folder / "summary.json").exists():
         return None
+    from ..run import Run  # which needs torch, as a table of finished cells does not
+
     run = Run.open(folder)
     summary = run.read_json("summary.json")
     if not run.finished and summary["state"] != "failed":
@@ -35,6 +35,8 @@ def collected(folder: Path, cell: Cell) -> Finished | None:
 
 def differences(config: Mapping[str, Any], cell: Cell) -> Iterator[tuple[str, str, Any, Any]]:
     """Settings of the cell that a run's config contradicts: table, key, the run's value, the cell's."""
+    from ..augment import Augment
+
     for table, settings in cell.settings.items():
         for key, value in settings.items():
             if isinstance(value, str) and any(f"{{{place}}}" in value for place in PLACES):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..checkpoint import write_atomically
+from ..files import write_atomically
 from ..names import expect_name
 from .grid import Axis, Cell, Grid
 from .ledger import Finished
@@ -164,15 +165,30 @@ def _line(values: Mapping[int, Sequence[float]]) -> Line:
 
 
 def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
-    """A panel for each method, a line for each noise."""
-    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    """A panel for each method, a line for each noise; cells of one line differ in the clean set's size and the seed
+    alone."""
     rows = {row.name: row for row in grid.rows}
+    points: dict[str, dict[tuple[int, int], Cell]] = {}  # by the other settings: the cell of a size and a seed
     for cell in grid.cells():
         result, size = results.get(cell.key), cell.settings["data"].get("clean")
         if result is None or not isinstance(size, int) or "test/accuracy" not in result.last:
             continue
-        lines = found.setdefault(_method(rows[cell.row], cell), {})
-        lines.setdefault(_noise(cell), {}).setdefault(size, []).append(100 * result.last["test/accuracy"])
+        other = points.setdefault(_apart_from_size(cell), {}).setdefault((size, cell.seed), cell)
+        if other is not cell:
+            raise ValueError(
+                f"'{other.row}', '{other.column}' and '{cell.row}', '{cell.column}' are the same run: {size} clean "
+                f"samples, seed {cell.seed}, no setting differs; leave one out with --row or --column"
+            )
+    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for cells in points.values():
+        first = next(iter(cells.values()))
+        lines = found.setdefault(_method(rows[first.row], first), {})
+        label = _noise(first)
+        if label in lines:  # something else differs too
+            label = f"{label} ({first.row}, {first.column})"
+        line = lines.setdefault(label, {})
+        for (size, _), cell in cells.items():
+            line.setdefault(size, []).append(100 * results[cell.key].last["test/accuracy"])
     if found and len({size for lines in found.values() for values in lines.values() for size in values}) < 2:
         raise ValueError(
             "all cells have clean sets of the same size; this picture is for sweeps whose rows or columns differ in "
@@ -181,6 +197,15 @@ def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
     return [
         Panel(method, {noise: _line(values) for noise, values in lines.items()}, {}) for method, lines in found.items()
     ]
+
+
+def _apart_from_size(cell: Cell) -> str:
+    without = {"data": "clean", "train": "seed"}
+    tables = {
+        name: {key: value for key, value in table.items() if key != without.get(name)}
+        for name, table in cell.settings.items()
+    }
+    return json.dumps(tables, sort_keys=True)
 
 
 def _method(row: Axis, cell: Cell) -> str:

@@ -1,6 +1,7 @@
 """From a recipe to cells: every combination of a row, a column and a seed, with its settings resolved in full.
 
-[sweep]           seeds, title, paper (a table of the paper's), reference (the row that others are compared with)
+[sweep]           seeds, title, paper (a table of the paper's), reference (the row that others are compared with),
+                  protocol and note (printed with the table)
 [data], [noise], [network], [method], [train], [by_noise.…]: what all cells share, as in any recipe
 [columns.NAME]    what a column changes: tables `data`, `noise`, …; `paper` names the paper's column
 [rows.NAME]       what a row changes, likewise; `paper` names the paper's row, `knows` what it is told beyond the rules
@@ -81,6 +82,7 @@ class Grid:
     paper: str | None
     reference: str | None
     protocol: str | None
+    note: str | None
     base: Settings
     by_noise: dict[str, dict[str, Any]]
 
@@ -132,6 +134,7 @@ def load_grid(name: str) -> Grid:
         paper=sweep.get("paper"),
         reference=reference,
         protocol=sweep.get("protocol"),
+        note=sweep.get("note"),
         base=checked(tables),
         by_noise=by_noise,
     )

@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import toml
-from ..checkpoint import write_atomically
+from ..files import write_atomically
 from .collecting import collected
 from .grid import Cell, Grid
-from .running import places, results, run_folder
+from .running import known, places, run_folder
 
 
 def missing(grid: Grid, folder: Path, cells: Sequence[Cell]) -> list[Cell]:
     """Those cells that are neither written down nor finished in their own folder."""
-    known = results(grid, folder)
-    return [cell for cell in cells if cell.key not in known and collected(run_folder(folder, cell), cell) is None]
+    there = known(grid, folder)
+    return [cell for cell in cells if cell.key not in there and collected(run_folder(folder, cell), cell) is None]
 
 
-def write_command(folder: Path, cell: Cell, root: str | None) -> str:
+def write_command(folder: Path, cell: Cell, root: str | None, *, device: str = "auto", workers: int = 0) -> str:
     """Write the cell's recipe; returns the command that runs it into the folder where the sweep will look."""
     run = run_folder(folder, cell)
     recipe = folder / "cells" / f"{run.name}.toml"
     recipe.parent.mkdir(parents=True, exist_ok=True)
     title = f"# {cell.row}, {cell.column}, seed {cell.seed}\n"
     write_atomically(recipe, (title + toml.dumps(cell.placed(**places(folder, root)))).encode())
-    return shlex.join(["mslg", "fit", "--recipe", str(recipe), "-o", str(run), "--resume"])
+    words = ["--recipe", str(recipe), "-o", str(run), "--device", device, "--workers", str(workers), "--resume"]
+    return shlex.join(["mslg", "fit", *words])

@@ -7,11 +7,12 @@ import math
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import write_atomically
-from ..run import versions
+from ..files import write_atomically
+from ..machine import versions
 from .grid import Cell
 
 FORMAT = 1
@@ -90,13 +91,23 @@ class Ledger:
         with self.path.open("a") as file:
             file.write(_line(cell))
 
+    def known(self, wanted: Iterable[Cell]) -> dict[tuple[str, str, int], Finished]:
+        """What there is of these cells with these settings, put aside or not, in their order."""
+        found = self._all()
+        return {cell.key: found[place] for cell in wanted if (place := (*cell.key, cell.digest)) in found}
+
+    def _all(self) -> dict[tuple[str, str, int, str], Finished]:
+        return {(*cell.key, cell.settings): cell for path in (self.stale, self.path) for cell in _lines(path)}
+
     def tidy(self, wanted: Iterable[Cell]) -> dict[tuple[str, str, int], Finished]:
         """Keep what belongs to these cells with these settings, in their order; the rest is to be run (again).
 
         What no longer belongs is put aside, not deleted: it took its time, and comes back when the recipe does.
         """
-        found = {(*cell.key, cell.settings): cell for path in (self.stale, self.path) for cell in _lines(path)}
-        kept = {cell.key: found.pop(place) for cell in wanted if (place := (*cell.key, cell.digest)) in found}
+        kept = self.known(wanted)
+        found = self._all()
+        for cell in kept.values():
+            del found[*cell.key, cell.settings]
         if found:
             _write(self.stale, found.values())
         _write(self.path, kept.values())
@@ -129,20 +140,20 @@ def _write(path: Path, cells: Iterable[Finished]) -> None:
         write_atomically(path, text.encode())
 
 
-def commit() -> str:
-    """The commit of the source tree that runs, with a + when it has changes; empty outside of a repository."""
+@lru_cache(1)
+def commit(file: Path = Path(__file__)) -> str:
+    """The commit of the source tree that runs, with a + when it has changes; empty where it is not part of a
+    repository, such as installed into an environment inside of another one."""
     try:
-        shown = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        _git(file, "ls-files", "--error-unmatch", file.name)
+        return _git(file, "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*").strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-    return shown.stdout.strip()
+
+
+def _git(file: Path, *words: str) -> str:
+    command = ["git", *words]
+    return subprocess.run(command, cwd=file.parent, capture_output=True, text=True, timeout=10, check=True).stdout
 
 
 def _line(cell: Finished) -> str:

@@ -10,13 +10,14 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ..machine import processors
 from .grid import Cell
 from .ledger import Finished, finished
 
@@ -34,6 +35,7 @@ class Job:
     folder: Path | None  # where the run is kept while it goes on
     places: dict[str, str | None]
     device: str = "auto"
+    workers: int = 0  # processes that decode its images
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,22 @@ class _Worker:
     job: Job | None = None
 
 
-def run_all(jobs: Sequence[Job], processes: int) -> Iterator[Event]:
+def default_processes(device: str) -> int:
+    """Runs at a time: one on a GPU, which several would have to share; else one for each core."""
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return 1 if device.startswith("cuda") else processors()
+
+
+def run_all(jobs: Sequence[Job], processes: int) -> Generator[Event, None, None]:
     """Carry the jobs out, as many at a time as there are processes; yields what happens."""
     context = multiprocessing.get_context("spawn")
     waiting = list(reversed(jobs))
     tried: dict[tuple[str, str, int], int] = {}
-    workers = [_start(context) for _ in range(min(processes, len(jobs)))]
+    daemon = not any(job.workers for job in jobs)  # a daemon may have no processes of its own
+    workers = [_start(context, daemon) for _ in range(min(processes, len(jobs)))]
     try:
         for worker in workers:
             _hand_over(worker, waiting)
@@ -80,7 +92,7 @@ def run_all(jobs: Sequence[Job], processes: int) -> Iterator[Event]:
                         waiting.append(job)
                     else:
                         yield Event(job.cell, error=f"its process died (exit code {code}), {TRIES} times")
-                    workers[number] = _start(context)
+                    workers[number] = _start(context, daemon)
                     _hand_over(workers[number], waiting)
                     continue
                 yield event
@@ -93,9 +105,9 @@ def run_all(jobs: Sequence[Job], processes: int) -> Iterator[Event]:
             worker.process.join()
 
 
-def _start(context: Any) -> _Worker:
+def _start(context: Any, daemon: bool) -> _Worker:
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process = context.Process(target=_serve, args=(there,), daemon=daemon)
     with _one_core(), _deaf_to_interrupts():  # from its first moment on: its imports take seconds
         process.start()
     there.close()
@@ -186,16 +198,21 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
     if job.folder is not None and job.folder.exists() and not (job.folder / "config.toml").exists():
         shutil.rmtree(job.folder)  # killed before the run had begun
     settings = job.cell.placed(**job.places)
-    try:
-        result = run_recipe(
-            settings,
-            fit,
-            workers=0,
-            output=job.folder,
-            resume=job.folder is not None,
-            device=job.device,
-            progress=_Told(job.cell, pipe),
+
+    def run(**how: bool) -> Any:
+        told = _Told(job.cell, pipe)
+        return run_recipe(
+            settings, fit, workers=job.workers, output=job.folder, device=job.device, progress=told, **how
         )
+
+    try:
+        try:
+            result = run(resume=job.folder is not None)
+        except ValueError as error:
+            # The folder's name says that the cell is the same: the data, or where it is, has changed since.
+            if not str(error).startswith(f"{job.folder} was started with "):
+                raise
+            result = run(force=True)
     except NonFiniteLoss:
         return finished(job.cell, {"state": "failed"}, [], time.perf_counter() - begun)
     history = result.history.to_dict("records")

@@ -121,6 +121,7 @@ def records(shown: Shown) -> dict[str, Any]:
                     "sd": _round(place.sd),
                     "seeds": len(place.values),
                     "failed": place.failed,
+                    "without": place.without,
                     "asked": place.seeds,
                     "best": key in summary.best,
                     "knows": row.knows,
@@ -135,7 +136,7 @@ def records(shown: Shown) -> dict[str, Any]:
                     "values": {str(seed): _round(value) for seed, value in place.values.items()},
                 }
             )
-    about = {"title": grid.title, "protocol": grid.protocol, "measure": summary.measure}
+    about = {"title": grid.title, "protocol": grid.protocol, "note": grid.note, "measure": summary.measure}
     about |= {
         "epoch": "best on select" if summary.best_epoch else "last",
         "paper": grid.paper,
@@ -165,7 +166,8 @@ def _tables(shown: Shown, bold: Callable[[str], str]) -> Iterable[tuple[str, lis
 
     def difference(row: str, column: str) -> str:
         found = differences.get((row, column))
-        return "–" if found is None else _difference(found, bold if found.significant else str)
+        asked = len(shown.grid.seeds)
+        return "–" if found is None else _difference(found, asked, bold if found.significant else str)
 
     yield "", rows, number
     if shown.against is not None and differences:
@@ -174,10 +176,10 @@ def _tables(shown: Shown, bold: Callable[[str], str]) -> Iterable[tuple[str, lis
 
 
 def _number(place: Place, bold: Callable[[str], str]) -> str:
-    finished = len(place.values) + place.failed
-    counts = [f"{finished}/{place.seeds}"] if 0 < finished < place.seeds else []
+    counts = [f"{place.finished}/{place.seeds}"] if 0 < place.finished < place.seeds else []
     counts += [f"{place.failed} fail"] if place.failed and place.values else []
-    nothing = "fail" if place.failed else "–"
+    counts += [f"{place.without} n/a"] if place.without and place.values else []
+    nothing = "fail" if place.failed else "n/a" if place.without else "–"
     words = [nothing if place.mean is None else bold(_spread(place.mean, place.sd))]
     words += [f"({', '.join(counts)})"] if counts else []
     if place.paper is not None:
@@ -186,9 +188,13 @@ def _number(place: Place, bold: Callable[[str], str]) -> str:
     return " ".join(words)
 
 
-def _difference(found: Difference, bold: Callable[[str], str]) -> str:
-    mean = bold(_signed(found.mean))
-    return mean if found.low is None or found.high is None else f"{mean} [{_signed(found.low)}, {_signed(found.high)}]"
+def _difference(found: Difference, asked: int, bold: Callable[[str], str]) -> str:
+    words = [bold(_signed(found.mean))]
+    if found.low is not None and found.high is not None:
+        words.append(f"[{_signed(found.low)}, {_signed(found.high)}]")
+    if found.seeds < asked:
+        words.append(f"({found.seeds}/{asked})")
+    return " ".join(words)
 
 
 def _notes(shown: Shown, bold: str) -> list[str]:
@@ -196,16 +202,22 @@ def _notes(shown: Shown, bold: str) -> list[str]:
     measure = MEASURES.get(summary.measure, summary.measure)
     when = "the epoch that was best on the select part" if summary.best_epoch else "the last epoch"
     notes = [f"{measure} in percent, {when}: mean ± standard deviation over {len(grid.seeds)} seeds; {bold}: best"]
+    if grid.note is not None:
+        notes.insert(0, grid.note)
     if shown.has_paper:
         notes.append("[…]: the paper's number for the same noise, with its own data, networks and protocol")
     places = summary.places.values()
-    if any(not place.complete for place in places):
-        notes.append(f"(n/{len(grid.seeds)}): only n seeds are finished; –: none")
+    if any(place.finished < place.seeds for place in places):
+        notes.append(f"(n/{len(grid.seeds)}): only n seeds are finished, never counted as best; –: none")
+    if any(place.without for place in places):
+        notes.append("n/a: finished, but there is no such number of it")
     if any(place.failed for place in places):
         notes.append("fail: training diverged")
     notes += [f"{mark}: is told {words}; never counted as best" for words, mark in shown.marks.items()]
     if shown.against is not None and shown.differences:
         notes.append(f"differences in percentage points; {bold}: the interval leaves zero out")
+        if any(found.seeds < len(grid.seeds) for found in shown.differences.values()):
+            notes.append(f"(n/{len(grid.seeds)}) after a difference: taken over the n seeds that both rows have")
     return notes
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
-from ..checkpoint import write_atomically
+from ..files import write_atomically
 from .collecting import collected
 from .grid import Cell, Grid, load_grid
 from .ledger import Finished, Ledger
@@ -26,6 +26,7 @@ def run_sweep(
     only: Callable[[Cell], bool] = lambda cell: True,
     watch: Callable[[Event], None] = lambda event: None,
     device: str = "auto",
+    workers: int = 0,
 ) -> dict[tuple[str, str, int], str]:
     """Run the cells that the folder has no result of. Returns the errors of those that could not be run."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,19 +40,21 @@ def run_sweep(
         # Launched one by one elsewhere, some may have finished in their folders.
         there = [_collected(folder, cell) for cell in missing]
         jobs = [
-            Job(cell, run_folder(folder, cell), places(folder, root), device)
+            Job(cell, run_folder(folder, cell), places(folder, root), device, workers)
             for cell, event in zip(missing, there)
             if event is None
         ]
         errors = {}
-        for event in chain(filter(None, there), run_all(jobs, processes) if jobs else ()):
-            if event.finished is not None:
-                ledger.add(event.finished)
-                if not keep_runs:
-                    shutil.rmtree(run_folder(folder, event.cell), ignore_errors=True)
-            if event.error is not None:
-                errors[event.cell.key] = event.error
-            watch(event)
+        with ExitStack() as ending:
+            events: Iterable[Event] = ending.enter_context(closing(run_all(jobs, processes))) if jobs else ()
+            for event in chain(filter(None, there), events):
+                if event.finished is not None:
+                    ledger.add(event.finished)
+                    if not keep_runs:
+                        shutil.rmtree(run_folder(folder, event.cell), ignore_errors=True)
+                if event.error is not None:
+                    errors[event.cell.key] = event.error
+                watch(event)
         ledger.tidy(cells)
         with suppress(OSError):
             (folder / "runs").rmdir()  # unless there is something in it
@@ -73,7 +76,8 @@ def run_folder(folder: Path, cell: Cell) -> Path:
 
 def places(folder: Path, root: str | None) -> dict[str, str | None]:
     """What {root} and {output} mean here."""
-    return {"root": root, "output": str(folder)}
+    # In full: a run that is resumed from another working folder must find the same settings.
+    return {"root": None if root is None else str(Path(root).resolve()), "output": str(folder.resolve())}
 
 
 def results(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
@@ -82,6 +86,11 @@ def results(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
     return {
         cell.key: read[cell.key] for cell in grid.cells() if cell.key in read and read[cell.key].settings == cell.digest
     }
+
+
+def known(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
+    """The cells that need not be run: with those put aside that the recipe has brought back."""
+    return Ledger(folder).known(grid.cells())
 
 
 def open_sweep(folder: Path, recipe: str | None = None) -> tuple[Grid, dict[tuple[str, str, int], Finished]]:

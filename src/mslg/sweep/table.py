@@ -24,6 +24,7 @@ class Place:
     failed: int  # seeds whose training diverged
     seeds: int  # how many were asked for
     paper: tuple[float | None, float | None] | None = None  # a mean of None: the method failed there
+    without: int = 0  # seeds that are finished and have no such measure
 
     @property
     def mean(self) -> float | None:
@@ -32,6 +33,10 @@ class Place:
     @property
     def sd(self) -> float | None:
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def finished(self) -> int:
+        return len(self.values) + self.failed + self.without
 
     @property
     def complete(self) -> bool:
@@ -60,7 +65,7 @@ class Summary:
     measure: str
     best_epoch: bool  # of the epoch that was best on the select part, instead of the last
     places: dict[tuple[str, str], Place]
-    best: frozenset[tuple[str, str]]  # the highest mean of each column, rows with extra knowledge left out
+    best: frozenset[tuple[str, str]]  # the highest mean of all seeds in each column, rows with extra knowledge left out
 
 
 def summary(
@@ -78,15 +83,15 @@ def summary(
     for row in grid.rows:
         for column in grid.columns:
             found = {seed: results[key] for seed in grid.seeds if (key := (row.name, column.name, seed)) in results}
+            measured = {seed: _value(each, measure, best_epoch) for seed, each in found.items()}
+            values = {seed: value for seed, value in measured.items() if value is not None}
+            failed = sum(each.state == "failed" for each in found.values())
             places[row.name, column.name] = Place(
-                {
-                    seed: value
-                    for seed, each in found.items()
-                    if (value := _value(each, measure, best_epoch)) is not None
-                },
-                sum(each.state == "failed" for each in found.values()),
+                values,
+                failed,
                 len(grid.seeds),
                 None if paper is None else paper.get((row.paper or "", column.paper or "")),
+                len(found) - len(values) - failed,
             )
     return Summary(measure, best_epoch, places, frozenset(_best(grid, places)))
 
@@ -144,7 +149,11 @@ def _best(grid: Grid, places: Mapping[tuple[str, str], Place]) -> list[tuple[str
     found = []
     for column in grid.columns:
         fair = {(row.name, column.name): places[row.name, column.name] for row in grid.rows if row.knows is None}
-        means = {key: place.mean for key, place in fair.items() if place.mean is not None and not place.failed}
+        means = {
+            key: place.mean
+            for key, place in fair.items()
+            if place.mean is not None and len(place.values) == place.seeds
+        }
         found += [key for key, mean in means.items() if mean == max(means.values())]
     return found
 
