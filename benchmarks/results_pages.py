@@ -2,9 +2,9 @@
 
     python benchmarks/results_pages.py
 
-Reads benchmarks/results/<sweep>/{recipe.toml,cells.jsonl} and writes docs/results/*.md and *.svg (but for digits.md,
-which benchmarks/digits_table.py writes). The same cells give the same bytes. A sweep that is not finished, or not
-started, gives a page that says so.
+Reads benchmarks/results/<sweep>/{recipe.toml,cells.jsonl} and benchmarks/results/*.json, and writes docs/results/*.md
+and *.svg (but for digits.md, which benchmarks/digits_table.py writes). The same cells give the same bytes. A sweep that
+is not finished, or not started, gives a page that says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pages import ablations, clean_samples, features, pixels, tuning
+from pages import ablations, clean_samples, features, issues, pixels, tuning
 from pages.sweep import Sweep, read
 from pages.words import prose
 
@@ -40,6 +40,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
         "clean-samples": clean_samples.page(sweeps["clean-samples"], docs),
         "ablations": ablations.page(sweeps["ablations"]),
         "pixels": pixels.page(sweeps["pixels"]),
+        "issues": issues.page(results),
         "index": index(sweeps),
     }
     paths = []
@@ -52,6 +53,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
 def index(sweeps: dict[str, Sweep]) -> str:
     """What there is, a line each."""
     lines = [f"- [{title}]({name}.md): {words}; {sweeps[name].state}." for name, (title, words) in LINES.items()]
+    lines.append("- [The issue list](issues.md): which list finds wrong labels best, and whether its error rate holds.")
     lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")
     about = prose(
         "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",

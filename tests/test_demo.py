@@ -31,3 +31,4 @@ def test_mslg_beats_all_three_controls(tmp_path: Path, seed: int) -> None:
     assert rows["mslg"]["predicted"] > 0.93
     assert found["seconds"] < 120
     assert Path(found["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert Path(found["report"]).read_text().startswith("<!doctype html>")

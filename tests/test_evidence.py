@@ -13,11 +13,26 @@ from torch import Tensor
 
 import mslg
 from mslg.division import split
-from mslg.evidence import BAYES, HELD_NEAR, LEAST, Evidence, bayes, weigh
-from mslg.issues import label_frame, posterior, suggestions
+from mslg.error_rate import ErrorRate
+from mslg.evidence import (
+    BAYES,
+    COPIES,
+    FEWEST,
+    FOLDS,
+    HELD_NEAR,
+    LEAST,
+    Evidence,
+    Labelled,
+    bayes,
+    labelled,
+    log_odds,
+    weigh,
+    weighed_by,
+)
+from mslg.issues import Judgement, label_frame, posterior, suggestions
 from mslg.method import Task
 from mslg.methods.cross_entropy import CrossEntropy
-from mslg.methods.transition import count, smooth
+from mslg.methods.transition import count, deconvolved, smooth
 from mslg.source import Source, make_source
 from mslg.splits import Splits
 from mslg.trace import Trace
@@ -124,52 +139,177 @@ def trained(source: Source, clean: Any, **settings: Any) -> tuple[CrossEntropy, 
     return method, data, position.trace
 
 
+def judged(source: Source, data: Splits, trace: Trace, evidence: Evidence) -> Judgement:
+    """By this evidence, with nothing to say about its worth."""
+    index = data.train.index
+    odds = evidence.odds(trace.said(index), source.label[index])
+    rate = ErrorRate(len(index), "none", 0, "there are no clean samples")
+    return Judgement(evidence, rate, torch.where(trace.seen()[index], odds, torch.nan), None)
+
+
+def test_the_odds_are_those_of_the_posterior() -> None:
+    probs, given, _ = drawn(20, T4, 1.0, 0)
+    evidence = bayes(T4)
+    right = evidence.posterior(probs, given).gather(1, given.unsqueeze(1)).squeeze(1)
+    for odds, part in zip(evidence.odds(probs, given).tolist(), right.tolist()):
+        assert odds == pytest.approx(math.log((1 - part) / part))
+    assert torch.isfinite(log_odds(torch.tensor([0.0, 1.0]))).all(), "nothing is quite certain"
+
+
+def test_the_matrix_is_the_one_that_it_was_made_with() -> None:
+    assert torch.allclose(bayes(LOPSIDED).transition(), LOPSIDED.clamp_min(LEAST))
+
+
+def test_predictions_rounded_to_nothing_still_rank_in_order() -> None:
+    """Half precision knows no number between 0 and 6e-8: what is below stands for very unlikely, not for impossible."""
+    probs = torch.tensor([[1.0, 3e-8, 0, 0], [0.9, 0.1, 0, 0], [1e-8, 1.0, 0, 0]]).half()
+    odds = bayes(T4).odds(probs, torch.tensor([0, 0, 0]))
+    assert torch.isfinite(odds).all()
+    assert odds[0] < odds[1] < odds[2]
+
+
 def test_the_weights_come_from_held_out_samples_and_the_matrix_from_the_others() -> None:
     source, _ = noisy_blobs(0.3)
     method, data, trace = trained(source, 220)
     assert data.pairs is not None
     assert data.select is not None
+    assert data.report is not None
     assert data.select.given is not None
+    assert data.report.given is not None
     method.train()
-    found = weigh(method, data, trace)
+    weighed = weigh(method, data, trace)
     assert method.training, "as it was"
+    assert weighed.basis == "pairs"
+    found = weighed.evidence
     plain = bayes(smooth(count(*data.pairs, 4), None))
     assert torch.equal(found.columns, plain.columns)
     method.eval()
-    (batch,) = data.in_order(data.select)
+    batches = [*data.in_order(data.select), *data.in_order(data.report)]
     with torch.no_grad():
-        probs = method.predict(batch.inputs).exp()
-    expected = plain.fitted(probs, data.select.given, data.select.label)
+        probs = torch.cat([method.predict(batch.inputs).exp() for batch in batches])
+    given = torch.cat([data.select.given, data.report.given])
+    expected = plain.fitted(probs, given, torch.cat([data.select.label, data.report.label]))
     assert torch.allclose(found.weights, expected.weights, atol=1e-6)
     assert (found.weights - plain.weights).abs().max() > 0.01
     assert found.weights.requires_grad is False
 
 
-def test_without_a_held_out_part_it_is_bayes_rule() -> None:
+def test_without_a_held_out_part_the_steering_samples_must_do() -> None:
     source, _ = noisy_blobs(0.3)
     method, data, trace = trained(source, 220, hold_out=False)
     assert data.select is None
-    assert weigh(method, data, trace).weights.tolist() == list(BAYES)
+    assert data.pairs is not None
+    steering = labelled(method, data, (data.clean,))
+    assert steering is not None
+    weighed = weigh(method, data, trace)
+    expected = bayes(smooth(count(*data.pairs, 4), None)).fitted(steering.probs, steering.given, steering.verified)
+    assert torch.allclose(weighed.evidence.weights, expected.weights, atol=1e-6)
+    assert (weighed.basis, weighed.held_out, weighed.odds) == ("none", None, None), "nothing can be stated of its worth"
+
+
+def test_without_doubly_labelled_samples_among_the_held_out_it_is_bayes_rule() -> None:
+    source, _ = noisy_blobs(0.3)
     method, data, trace = trained(source, 220)
     assert data.select is not None
-    assert data.select.given is not None
-    for given in (None, torch.full_like(data.select.given, -1)):
-        alone = replace(data, select=replace(data.select, given=given))
-        assert weigh(method, alone, trace).weights.tolist() == list(BAYES)
+    assert data.report is not None
+    unknown = (None, torch.full_like(data.select.label, -1))
+    for given in unknown:
+        parts = {
+            name: replace(part, given=given) for name, part in {"select": data.select, "report": data.report}.items()
+        }
+        found = weigh(method, replace(data, **parts), trace)
+        assert found.evidence.weights.tolist() == list(BAYES)
+        assert found.basis == "none"
 
 
 def test_without_doubly_labelled_samples_predictions_stand_in_for_true_labels() -> None:
     source, _ = noisy_blobs(0.3)
-    apart = blobs(clean=24, seed=5)
-    method, data, trace = trained(source, make_source(apart.clean_x, apart.clean_y))
+    method, data, trace = trained(source, None)
     assert data.pairs is None
     trace.visits[:100] = 0  # never seen: not counted
-    found = weigh(method, data, trace)
+    weighed = weigh(method, data, trace)
     counts = torch.zeros(4, 4, dtype=torch.float64)
     for sample in range(100, 480):
-        counts[int(trace.mean[sample].argmax()), int(source.label[sample])] += 1
-    assert torch.allclose(found.columns, smooth(counts, None).clamp_min(LEAST).log().t())
-    assert found.weights.tolist() == list(BAYES)
+        counts[int(trace.last[sample].argmax()), int(source.label[sample])] += 1
+    assert torch.allclose(weighed.evidence.columns, smooth(counts, None).clamp_min(LEAST).log().t())
+    assert weighed.evidence.weights.tolist() == list(BAYES)
+    assert weighed.basis == "none"
+
+
+def held_out_of(samples: int, seed: int = 0, sharpness: float = 2.0) -> Labelled:
+    probs, given, true = drawn(samples, T4, sharpness, seed)
+    return Labelled(probs, given, true, torch.arange(samples))
+
+
+def test_the_odds_of_a_held_out_sample_come_from_the_others() -> None:
+    source, _ = noisy_blobs(0.3)
+    data = split(source, 220, seed=1)
+    assert data.pairs is not None
+    held_out = held_out_of(60)
+    weighed = weighed_by(held_out, data, Trace(source.label, 4), 4)
+    assert weighed.odds is not None
+    rule = bayes(smooth(count(*data.pairs, 4), None))
+    fold = held_out.fold()
+    assert fold.bincount().tolist() == [60 // FOLDS] * FOLDS
+    for place in range(0, 60, 7):
+        rest = held_out.at(fold != fold[place])
+        fitted = rule.fitted(rest.probs, rest.given, rest.verified)
+        expected = fitted.odds(held_out.probs[place : place + 1], held_out.given[place : place + 1])
+        assert float(weighed.odds[place]) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_held_out_samples_without_a_given_label_do_not_count() -> None:
+    """Reviewed samples, for one: they were chosen because their labels look wrong."""
+    source, _ = noisy_blobs(0.3)
+    data, trace = split(source, 220, seed=1), Trace(source.label, 4)
+    held_out = held_out_of(60)
+    unknown = torch.arange(60) % 3 == 0
+    mixed = weighed_by(held_out._replace(given=torch.where(unknown, -1, held_out.given)), data, trace, 4)
+    alone = weighed_by(held_out.at(~unknown).renumbered(), data, trace, 4)
+    assert mixed.held_out is not None
+    assert alone.held_out is not None
+    assert mixed.held_out.sample.tolist() == list(range(40))
+    assert torch.equal(mixed.held_out.given, alone.held_out.given)
+    assert torch.equal(mixed.evidence.weights, alone.evidence.weights)
+    for known, basis in ((FEWEST, "pairs"), (FEWEST - 1, "none")):
+        given = torch.where(torch.arange(60) < known, held_out.given, -1)
+        assert weighed_by(held_out._replace(given=given), data, trace, 4).basis == basis
+
+
+def test_where_no_clean_sample_carries_both_labels_noise_is_put_in() -> None:
+    probs, given, _ = drawn(3000, T4, 1.0, 1)
+    source = make_source(np.zeros((3000, 1), dtype=np.float32), given.numpy(), classes=["0", "1", "2", "3"])
+    data, trace = split(source, None), Trace(source.label, 4)
+    trace.fold(torch.arange(3000), probs.log().float())
+    held_out = held_out_of(200, sharpness=1.0)
+    weighed = weighed_by(held_out._replace(given=torch.full((200,), -1)), data, trace, 4)
+    assert weighed.basis == "injected"
+    assert (weighed.evidence.transition() - T4).abs().max() < 0.12
+    found = weighed.held_out
+    assert found is not None
+    assert found.sample.bincount().tolist() == [COPIES] * 200
+    assert torch.equal(found.verified, held_out.verified[found.sample])
+    wrong = float((found.given != found.verified).double().mean())
+    assert wrong == pytest.approx(1 - float(weighed.evidence.transition().diagonal().mean()), abs=0.05)
+    fold = found.fold()
+    assert all(len(set(fold[found.sample == sample].tolist())) == 1 for sample in range(200)), "no sample in two folds"
+    confusion = smooth(count(held_out.probs.argmax(1), held_out.verified, 4), None)
+    joint = count(given, probs.half().argmax(1), 4)
+    expected = smooth(3000 * deconvolved(joint, confusion), None)
+    assert torch.allclose(weighed.evidence.transition(), expected)
+
+
+def test_all_held_out_parts_count_and_only_they() -> None:
+    source, _ = noisy_blobs(0.3)
+    method, data, _ = trained(source, 220)
+    found = labelled(method, data, (data.select, data.report))
+    assert found is not None
+    assert data.select is not None
+    assert data.report is not None
+    assert len(found.given) == len(data.select) + len(data.report)
+    places = torch.cat([data.select.index, data.report.index])
+    assert torch.equal(found.given, source.label[places])
+    assert labelled(method, data, (None, data.select.at(torch.arange(0)))) is None
 
 
 def test_samples_that_were_never_trained_on_keep_their_label() -> None:
@@ -182,10 +322,11 @@ def test_samples_that_were_never_trained_on_keep_their_label() -> None:
     index = torch.arange(240)
     found = posterior(trace, bayes(T4), index, source.label)
     assert torch.equal(found[200:], torch.nn.functional.one_hot(source.label[200:], 4).double())
-    suggested = suggestions(source, data, trace, bayes(T4))
+    judgement = judged(source, data, trace, bayes(T4))
+    suggested = suggestions(source, data, trace, judgement)
     assert torch.equal(suggested[200:], source.label[200:])
     assert torch.equal(suggested[:200], wrong)
-    labels = label_frame(source, data, method, trace, bayes(T4))
+    labels = label_frame(source, data, method, trace, judgement)
     unseen, seen = labels[200:], labels[:200]
     assert unseen["label_quality"].isna().all()
     assert not unseen["is_label_issue"].any()
@@ -200,9 +341,9 @@ def test_a_label_is_kept_unless_the_evidence_against_it_is_strong_enough() -> No
     source = make_source(np.zeros((2, 1), dtype=np.float32), [0, 1], classes=["0", "1", "2", "3"])
     trace = Trace(source.label, 4)
     trace.fold(torch.arange(2), torch.tensor([[0.3, 0.6, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]]).log())
-    labels = label_frame(
-        source, split(source, None), CrossEntropy(Task(source.label, 4, small_network, 2)), trace, bayes(T4)
-    )
+    data = split(source, None)
+    method = CrossEntropy(Task(source.label, 4, small_network, 2))
+    labels = label_frame(source, data, method, trace, judged(source, data, trace, bayes(T4)))
     assert labels["predicted_label"].tolist() == ["1", "2"]
     assert labels["suggested_label"].tolist() == ["0", "2"]
     assert labels["is_label_issue"].tolist() == [False, True]

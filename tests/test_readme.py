@@ -33,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = blobs()
     np.savez(path / "noisy.npz", X=data.x, y=data.given)
     np.savez(path / "clean.npz", X=data.clean_x, y=data.clean_y)
+    # As a reviewer would have saved it: docs/review.md.
+    (path / "decisions.csv").write_text("id,decision,label\ndigit-988,relabel,4\ndigit-1647,keep,\ndigit-3,remove,\n")
     return path
 
 

@@ -20,7 +20,8 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(pip, check=True)
     (wheel,) = tmp_path.glob("mslg-*.whl")
-    assert "mslg/recipes/paper_tables.json" in zipfile.ZipFile(wheel).namelist()
+    files = set(zipfile.ZipFile(wheel).namelist())
+    assert {"mslg/recipes/paper_tables.json", "mslg/report/page/page.html", "mslg/report/page/review.js"} <= files
     venv.create(tmp_path / "env", with_pip=True)
     binary = tmp_path / "env" / "bin"
     install = [str(binary / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt")]
@@ -30,3 +31,4 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     words = ["fit", "--recipe", "digits", "-o", "run", "--epochs", "4", "--quiet"]
     subprocess.run([str(binary / "mslg"), *words], check=True, cwd=tmp_path)
     assert (tmp_path / "run" / "done").exists()
+    assert (tmp_path / "run" / "report.html").exists()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mslg.sweep.table import Difference, Place
 
 NOTHING = "–"  # not finished, or diverged
-TEXT = ("setting", "best other row", "verdict", "in the features' table")  # headings of columns without numbers
+TEXT = ("setting", "list", "best other row", "verdict", "in the features' table")  # headings of columns without numbers
 
 
 def spread(mean: float, sd: float | None, places: int = 1) -> str:

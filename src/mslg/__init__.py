@@ -11,10 +11,14 @@ __version__ = "0.1.0"
 _LAZY = {
     "fit": "mslg.fitting",
     "Result": "mslg.fitting",
+    "review_next": "mslg.reviewing",
+    "write_report": "mslg.report",
     "Batch": "mslg.batch",
     "Bilevel": "mslg.bilevel",
     "LabelTable": "mslg.labels",
     "MSLG": "mslg.methods.mslg",
+    "MSLGClassifier": "mslg.estimator",
+    "NoisyLabelClassifier": "mslg.estimator",
     "mslg_step": "mslg.methods.mslg_step",
     "Method": "mslg.method",
     "Task": "mslg.method",
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .bilevel import Bilevel
     from .datasets import DATASETS
+    from .estimator import MSLGClassifier, NoisyLabelClassifier
     from .fitting import Result, fit
     from .labels import LabelTable
     from .method import Method, Task
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from .methods.mslg_step import mslg_step
     from .networks import NETWORKS
     from .noise import NOISES
+    from .report import write_report
+    from .reviewing import review_next
 
 __all__ = [
     "DATASETS",
@@ -46,11 +53,15 @@ __all__ = [
     "Batch",
     "Bilevel",
     "LabelTable",
+    "MSLGClassifier",
     "Method",
+    "NoisyLabelClassifier",
     "Result",
     "Task",
     "fit",
     "mslg_step",
+    "review_next",
+    "write_report",
 ]
 
 

@@ -41,18 +41,18 @@ def split(
     meta, select and report parts; fewer all serve the label learning."""
     if batch_size < 2:
         raise ValueError(f"a batch size of {batch_size} is too small; at least 2 samples are needed in a batch")
-    train = Samples(noisy.store, torch.arange(len(noisy)), noisy.label)
+    train = Samples(noisy.store, torch.arange(len(noisy)), noisy.label, origin=noisy)
     verified: Samples | None = None
     if isinstance(clean, int):
         chosen = _take_verified(noisy, clean, seed)
         labels = _verified_labels(noisy)[chosen]
-        verified = Samples(noisy.store, chosen, labels, noisy.label[chosen])
+        verified = Samples(noisy.store, chosen, labels, noisy.label[chosen], noisy)
         train = train.at(_others(len(noisy), chosen))
     elif clean is not None:
         check_clean(clean, noisy)
         train, given = _same_ids_to_clean(noisy, clean, train)
         _refuse_same_content(noisy, clean, train)
-        verified = Samples(clean.store, torch.arange(len(clean)), clean.label, given)
+        verified = Samples(clean.store, torch.arange(len(clean)), clean.label, given, clean)
     pairs = None if verified is None else verified.pairs()
     if verified and pairs and len(pairs[0]) >= FEW and torch.equal(*pairs) and not _all_verified(noisy):
         # Verification that only confirms does not tell how labels go wrong: a matrix counted on it is the identity.

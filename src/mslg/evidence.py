@@ -4,12 +4,16 @@
 
 T[k, j] = P(given j | true k) is counted on clean samples that carry both labels. The five weights start at Bayes' rule
 (a = b = 1, the rest 0) and are fitted, held near it, on other clean samples that carry both: held-out ones, whose
-predictions are as honest as those of a stranger.
+predictions are as honest as those of a stranger. Where no clean sample carries both, T is worked out from what is
+predicted for the training samples and how often the network is mistaken on held-out clean ones, and given labels are
+drawn with it for these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +21,21 @@ from torch import Tensor
 
 from .exam import predictions
 from .method import Method
-from .methods.transition import count, smooth
+from .methods.transition import count, deconvolved, smooth
+from .seeds import generator
 from .splits import Samples, Splits
 from .trace import Trace
 
+Basis = Literal["pairs", "injected", "none"]
+
 LEAST = 1e-6  # a probability below this says no more than this does
+TINY = 1e-12
 HELD_NEAR = 10.0  # how strongly the weights are held near Bayes' rule: as if by that many samples
 BAYES = (1.0, 1.0, 0.0, 0.0, 0.0)
+FEWEST = 20  # held-out pairs: fewer say nothing
+FOLDS = 5
+COPIES = 4  # of each held-out sample when noise is put in,
+ENOUGH = 2**14  # but no more than this in all
 PIECE = 65536
 
 
@@ -39,6 +51,15 @@ class Evidence:
         """(samples, classes) probabilities of the true label."""
         parts = zip(self.weights, self._terms(probs, given))
         return sum((weight * part for weight, part in parts), torch.zeros(())).softmax(1)
+
+    def transition(self) -> Tensor:
+        """(classes, classes) T[k, j] = P(given j | true k)."""
+        return self.columns.t().exp()
+
+    def odds(self, probs: Tensor, given: Tensor) -> Tensor:
+        """(samples,) log odds that the given label is wrong."""
+        right = self.posterior(probs, given).gather(1, given.unsqueeze(1)).squeeze(1)
+        return log_odds(right)
 
     def _terms(self, probs: Tensor, given: Tensor) -> list[Tensor]:
         """Five of (samples, classes): what the weights are for."""
@@ -68,39 +89,112 @@ class Evidence:
         return Evidence(self.columns, weights.detach(), centre)
 
 
+def log_odds(right: Tensor) -> Tensor:
+    """Log odds of a wrong label, from the probability that it is right."""
+    return (1 - right).clamp_min(TINY).log() - right.clamp_min(TINY).log()
+
+
 def bayes(transition: Tensor) -> Evidence:
     """Bayes' rule with this transition matrix."""
     columns = transition.double().clamp_min(LEAST).log().t().contiguous()
     return Evidence(columns, torch.tensor(BAYES, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 
 
-def weigh(method: Method, data: Splits, trace: Trace) -> Evidence:
-    """The evidence of a trained method: T from the steering clean samples, weights from the select part. Without
-    samples that carry both labels, T is counted on the training samples, with the predictions as the true labels."""
+class Labelled(NamedTuple):
+    """Clean samples that no training has seen, each with a given label: its own, or one put in for it."""
+
+    probs: Tensor  # (samples, classes)
+    given: Tensor
+    verified: Tensor
+    sample: Tensor  # which clean sample it is: with labels put in, each is here several times
+
+    def at(self, chosen: Tensor) -> Labelled:
+        return Labelled(*(part[chosen] for part in self))
+
+    def renumbered(self) -> Labelled:
+        """Each a sample of its own."""
+        return self._replace(sample=torch.arange(len(self.given)))
+
+    def fold(self) -> Tensor:
+        """Which of the folds each belongs to; a sample is in one fold only."""
+        order = torch.randperm(int(self.sample.max()) + 1, generator=generator(0, "folds"))
+        return order[self.sample] % FOLDS
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The evidence of a trained method, and what it is worth on clean samples that were held out."""
+
+    evidence: Evidence
+    basis: Basis
+    held_out: Labelled | None = None
+    odds: Tensor | None = None  # of the held-out: log odds of a wrong label, by evidence that was not fitted on it
+
+
+def weigh(method: Method, data: Splits, trace: Trace) -> Weighed:
+    """The evidence of a trained method: T from the steering clean samples, weights from the held-out ones. With none
+    held out the steering ones must do for the weights too, but nothing can be stated of what that is worth."""
     classes = method.task.classes
-    pairs = data.pairs
-    if pairs is None:
-        return bayes(smooth(_against_predictions(data, trace, classes), None))
-    found = bayes(smooth(count(*pairs, classes), None))
-    if data.select is None or data.select.given is None:
-        return found
-    part = data.select.at((data.select.given >= 0).nonzero().flatten())
-    return found.fitted(*_labelled(method, data, part)) if len(part) else found
+    held_out = labelled(method, data, (data.select, data.report))
+    if held_out is not None:
+        return weighed_by(held_out, data, trace, classes)
+    steering = labelled(method, data, (data.drawn,))
+    if steering is None:  # nothing tells how often the network is mistaken: it is taken at its word
+        return Weighed(bayes(smooth(joint_of(data, trace, classes), None)), "none")
+    return Weighed(weighed_by(steering, data, trace, classes).evidence, "none")
 
 
-def _labelled(method: Method, data: Splits, part: Samples) -> tuple[Tensor, Tensor, Tensor]:
-    assert part.given is not None
+def weighed_by(held_out: Labelled, data: Splits, trace: Trace, classes: int) -> Weighed:
+    """The evidence with weights from these clean samples."""
+    if (pairs := data.pairs) is not None:
+        rule = bayes(smooth(count(*pairs, classes), None))
+        held_out = held_out.at(held_out.given >= 0).renumbered()
+        return Weighed(rule, "none") if len(held_out.given) < FEWEST else _fitted(rule, "pairs", held_out)
+    confusion = smooth(count(held_out.probs.argmax(1), held_out.verified, classes), None)
+    shares = deconvolved(joint_of(data, trace, classes), confusion)
+    rule = bayes(smooth(shares * len(data.train), None))
+    return _fitted(rule, "injected", _injected(held_out, rule, data.seed))
+
+
+def _fitted(rule: Evidence, basis: Basis, held_out: Labelled) -> Weighed:
+    """The rule with its weights fitted; the odds of each part come from a fit on all the others."""
+    fold = held_out.fold()
+    odds = torch.empty(len(fold), dtype=torch.float64)
+    for part in range(FOLDS):
+        rest, here = held_out.at(fold != part), held_out.at(fold == part)
+        odds[fold == part] = rule.fitted(rest.probs, rest.given, rest.verified).odds(here.probs, here.given)
+    return Weighed(rule.fitted(held_out.probs, held_out.given, held_out.verified), basis, held_out, odds)
+
+
+def labelled(method: Method, data: Splits, parts: Iterable[Samples | None]) -> Labelled | None:
+    """These clean samples with what the method says of them: given labels of −1 where unknown."""
+    there = [part for part in parts if part is not None and len(part)]
+    if not there:
+        return None
     training = method.training
     method.eval()
-    probs = predictions(method, data, part).exp().clone()  # out of inference mode
+    probs = torch.cat([predictions(method, data, part) for part in there]).exp().clone()  # out of inference mode
     method.train(training)
-    return probs, part.given, part.label
+    given = torch.cat([torch.full_like(part.label, -1) if part.given is None else part.given for part in there])
+    return Labelled(probs, given, torch.cat([part.label for part in there]), torch.arange(len(given)))
 
 
-def _against_predictions(data: Splits, trace: Trace, classes: int) -> Tensor:
+def _injected(held_out: Labelled, rule: Evidence, seed: int) -> Labelled:
+    """Noise of the estimated kind put into clean samples, each several times over."""
+    copies = max(1, min(COPIES, ENOUGH // len(held_out.given)))
+    held_out = held_out.at(torch.arange(len(held_out.given)).repeat(copies))
+    rows = rule.transition()[held_out.verified]
+    given = torch.multinomial(rows, 1, generator=generator(seed, "injected noise")).squeeze(1)
+    return held_out._replace(given=given)
+
+
+def joint_of(data: Splits, trace: Trace, classes: int, *, in_passing: bool = True) -> Tensor:
+    """(classes, classes) how often each class is predicted (row) for a training sample that was given it (column): in
+    passing, before the step, or by the finished network, which has learned some of the given labels."""
     counts = torch.zeros(classes, classes, dtype=torch.float64)
+    seen = trace.seen().cpu()
     for index in data.train.index.split(PIECE):
-        here = index.to(trace.mean.device)
-        here = here[trace.seen()[here]]
-        counts += count(trace.given[here].cpu(), trace.mean[here].argmax(1).cpu(), classes)
+        here = index[seen[index]]
+        said = trace.last[here.to(trace.last.device)] if in_passing else trace.said(here)
+        counts += count(trace.given[here.to(trace.given.device)], said.argmax(1), classes)
     return counts

@@ -20,6 +20,7 @@ class Exam:
     test: Samples | None = None
     true_label: Tensor | None = None  # of every sample of the source; −1 where unknown
     confusion: Tensor | None = field(default=None, init=False)  # of the last test: rows true, columns predicted
+    predicted: dict[str, Tensor] = field(default_factory=dict, init=False)  # the last predicted classes of each part
 
     def __call__(self, method: Method, trace: Trace) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -28,6 +29,7 @@ class Exam:
             if samples is not None and len(samples):
                 log_probs = predictions(method, self.data, samples)
                 metrics |= {f"{name}/{key}": value for key, value in scores(log_probs, samples.label).items()}
+                self.predicted[name] = log_probs.argmax(1)
                 if name == "test":
                     self.confusion = confusion_matrix(log_probs.argmax(1), samples.label, method.task.classes)
         return metrics | self.label_scores(method, trace)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,12 +17,12 @@ from torch import nn
 
 from .collapse import CollapseWatch
 from .estimate import in_words, seconds_per_plain_step, work_of
-from .evidence import weigh
 from .exam import Exam
-from .issues import label_frame, suggestions
+from .gains import next_reviews
+from .issues import judge, label_frame, stated, suggestions
 from .method import Method
 from .progress import Closing, Progress
-from .results import finite, summarise, write_results
+from .results import finite, remembered, summarise, write_results
 from .run import Run
 from .source import Source
 from .splits import Splits
@@ -44,6 +45,7 @@ class Result:
     method: Method = field(repr=False)
     run: Run | None
     make_labels: Callable[[], pd.DataFrame] = field(repr=False)
+    choose_next: Callable[..., pd.DataFrame] = field(repr=False)
 
     @cached_property
     def labels(self) -> pd.DataFrame:
@@ -55,6 +57,10 @@ class Result:
         """(training samples, classes), rows in the order of `labels`."""
         return np.stack(self.labels["soft_label"].to_list())
 
+    def review_next(self, count: int = 50) -> pd.DataFrame:
+        """The samples whose review would help the clean loss most: id, rank, given_label, suggested_label, gain."""
+        return self.choose_next(self.labels, count=count)
+
 
 def execute(
     learner: Method,
@@ -64,14 +70,18 @@ def execute(
     resolved: dict[str, Any],
     *,
     folder: Path | None,
+    files: Mapping[str, bytes] | None = None,
     resume: bool,
     force: bool,
     checkpoint_seconds: float,
     time_budget: float | None,
     display: Progress,
     tensorboard: bool,
+    fdr: float | None = None,
+    announce: Callable[[], None] | None = None,
 ) -> Result:
-    """Train to the end, or to where the time is up; with a folder, everything is written there."""
+    """Train to the end, or to where the time is up; with a folder, everything is written there. Something that is to
+    come after it is announced with the cost of the run, which is then not marked as done."""
     epochs = int(resolved["train"]["epochs"])
     position = Position(Trace(source.label.to(data.device), len(source.classes)))
     run, records = None, []
@@ -83,12 +93,69 @@ def execute(
                 log.info("going on from epoch %d, step %d", position.epoch + 1, position.step)
             records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
         else:
-            run = Run.create(folder, resolved, force=force)
+            run = Run.create(folder, resolved, files=files, force=force)
     writer = _tensorboard(run) if tensorboard and run is not None else None
     _announce(learner, data, epochs, position)
+    if announce is not None:
+        announce()
     watch = CollapseWatch(source.label[data.train.index], len(source.classes))
-    begun = saved = time.monotonic()
+    begun = time.monotonic()
     stopped = False
+    recording = recorded(learner, data, exam, position, run=run, display=display, checkpoint_seconds=checkpoint_seconds)
+    try:
+        with closing(recording):
+            for record in recording:
+                records.append(record)
+                watch(record)
+                if writer is not None:
+                    for name, value in record.metrics.items():
+                        writer.add_scalar(name, value, record.epoch)
+                if time_budget is not None and time.monotonic() - begun > time_budget and position.epoch < epochs:
+                    stopped = True
+                    break
+    except NonFiniteLoss as error:
+        if run is not None:
+            run.write_json("summary.json", {"state": "failed", "error": str(error)})
+        raise
+    if writer is not None:
+        writer.close()
+    learner.eval()
+    if exam.test is not None and exam.confusion is None:
+        exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
+    summary = summarise(records, exam, data, state="stopped" if stopped else "done")
+    judgement = judge(source, data, learner, position.trace, fdr=fdr)
+    suggested = suggestions(source, data, position.trace, judgement)
+    summary["label_errors"] = stated(source, data, judgement, suggested, fdr)
+    summary["transition"] = judgement.evidence.transition().tolist()
+    summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
+    if (right := exam.right(suggested)) is not None and "last" in summary:
+        summary["last"] |= finite({"suggested/accuracy": right})
+    if stopped:
+        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
+    if run is not None:
+        summary |= remembered(run)
+        write_results(run, learner, data, source, position, judgement, summary)
+        if announce is None and not stopped:
+            run.finish()
+    history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
+    make_labels = partial(label_frame, source, data, learner, position.trace, judgement)
+    choose_next = partial(next_reviews, learner.deployed(), data, source)
+    return Result(learner.deployed(), history, summary, source.classes, learner, run, make_labels, choose_next)
+
+
+def recorded(
+    learner: Method,
+    data: Splits,
+    exam: Exam,
+    position: Position,
+    *,
+    run: Run | None,
+    display: Progress,
+    checkpoint_seconds: float,
+) -> Generator[EpochRecord, None, None]:
+    """Train to the end of the learner's task: each epoch is shown and written down before its record is handed on."""
+    epochs = learner.task.epochs
+    saved = time.monotonic()
 
     def after_step(position: Position) -> None:
         nonlocal saved
@@ -101,44 +168,14 @@ def execute(
     with Closing(display):
         total = work_of(learner, data, epochs)
         display.begin(epochs, total, total - work_of(learner, data, epochs, position.epoch))
-        try:
-            for record in train(learner, data, epochs=epochs, position=position, exam=exam, after_step=after_step):
-                records.append(record)
-                display.advance(learner.relative_cost(record.epoch), position)
-                display.epoch(record)
-                watch(record)
-                if run is not None:
-                    run.append(record)
-                    run.save(learner, position)
-                    saved = time.monotonic()
-                if writer is not None:
-                    for name, value in record.metrics.items():
-                        writer.add_scalar(name, value, record.epoch)
-                if time_budget is not None and time.monotonic() - begun > time_budget and position.epoch < epochs:
-                    stopped = True
-                    break
-        except NonFiniteLoss as error:
+        for record in train(learner, data, epochs=epochs, position=position, exam=exam, after_step=after_step):
+            display.advance(learner.relative_cost(record.epoch), position)
+            display.epoch(record)
             if run is not None:
-                run.write_json("summary.json", {"state": "failed", "error": str(error)})
-            raise
-    if writer is not None:
-        writer.close()
-    learner.eval()
-    if exam.test is not None and exam.confusion is None:
-        exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
-    summary = summarise(records, exam, data, state="stopped" if stopped else "done")
-    evidence = weigh(learner, data, position.trace)
-    suggested = suggestions(source, data, position.trace, evidence)
-    summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
-    if (right := exam.right(suggested)) is not None and "last" in summary:
-        summary["last"] |= finite({"suggested/accuracy": right})
-    if stopped:
-        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
-    if run is not None:
-        write_results(run, learner, data, source, position, evidence, summary)
-    history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
-    make_labels = partial(label_frame, source, data, learner, position.trace, evidence)
-    return Result(learner.deployed(), history, summary, source.classes, learner, run, make_labels)
+                run.append(record)
+                run.save(learner, position)
+                saved = time.monotonic()
+            yield record
 
 
 def _announce(method: Method, data: Splits, epochs: int, position: Position) -> None:
@@ -153,6 +190,8 @@ def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
         then, now = before.get(table, {}), resolved[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
+            if key == "fdr":  # how long the list is: no matter of training
+                continue
             if _as_toml(old) != _as_toml(value):
                 raise ValueError(
                     f"{run.path} was started with {table}.{key} = {old!r}, now it is {value!r}; resume with the same "

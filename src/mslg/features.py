@@ -89,8 +89,9 @@ def extract(
         assert features is not None
     else:
         log.info("features of %d samples by %s were computed before: %s", len(source), title, path)
-    located = callable(getattr(source.store, "path", None))
-    return replace(source, store=FilesFeatures(features, source.store) if located else TensorStore(features))
+    if callable(getattr(source.store, "path", None)):
+        return replace(source, store=FilesFeatures(features, source.store))
+    return replace(source, store=TensorStore(features), shown=source.store if source.shown is None else source.shown)
 
 
 class FilesFeatures(TensorStore):
@@ -99,6 +100,10 @@ class FilesFeatures(TensorStore):
     def __init__(self, features: Tensor, files: Any) -> None:
         super().__init__(features)
         self._files = files
+
+    def at(self, positions: np.ndarray[Any, Any]) -> FilesFeatures:
+        """The features at these positions."""
+        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self._files.at(positions))
 
     def path(self, position: int) -> Path:
         """Where the file behind a row of features is."""

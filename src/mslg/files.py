@@ -33,6 +33,19 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """For content that is written piece by piece: a temporary name that becomes the file's own when all went well."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other process is in here for the same file. The lock is a file beside it, which stays."""
     import fcntl

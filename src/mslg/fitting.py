@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .augment import Augment
+from .compare import Comparison
 from .division import split
+from .error_rate import check_fdr
 from .estimate import in_words, seconds_per_plain_step, work_of
 from .exam import Exam
 from .execution import Result as Result
@@ -22,6 +26,7 @@ from .method import Factory, Method, Task
 from .methods import METHODS
 from .names import unknown
 from .progress import Progress, Silent, for_terminal
+from .rounds import Round
 from .run import Run
 from .schedule import schedule as schedule_named
 from .source import Source, make_source
@@ -47,7 +52,7 @@ def fit(
     preset: str | None = None,
     test: Any = None,
     true_labels: Any = None,
-    epochs: int = 30,
+    epochs: int | None = None,
     batch_size: int = 64,
     clean_batch_size: int | None = None,
     optimizer: str | Callable[[Iterable[nn.Parameter]], Optimizer] = "sgd",
@@ -61,12 +66,16 @@ def fit(
     augment: Any = None,
     augment_clean: bool = False,
     seed: int = 0,
+    from_run: Any = None,
+    decisions: Any = None,
     device: str = "auto",
     output: Path | str | None = None,
     resume: bool = False,
     force: bool = False,
     checkpoint_minutes: float = 10.0,
     time_budget: float | None = None,
+    compare: bool = False,
+    fdr: float | None = None,
     progress: bool | Progress = True,
     tensorboard: bool = False,
     config: Mapping[str, Any] | None = None,
@@ -81,17 +90,29 @@ def fit(
     method       a name from `mslg list methods`; further keyword arguments go to its constructor
     augment      words such as ["flip", "crop-4", "normalise-0.5"], or functions of a tensor (see `mslg.augment`);
                  what is random in them is for training batches only, with augment_clean=True for clean ones too
+    epochs       30, or a third of the earlier run's with from_run=
+    from_run     an earlier run (its folder or its result) on the same data: its networks and labels are kept, with a
+                 new optimizer and without a warm-up
+    decisions    a reviewer's decisions.csv, or several: reviewed samples join the clean samples that steer, removed
+                 ones are left out. Those that the earlier run was given count too
     output       a folder for the run: config, metrics, checkpoints, model, labels. With resume=True a run that was
                  interrupted goes on where it was, bit for bit
     time_budget  seconds: the number of epochs is reduced so that the run fits
+    fdr          call as many labels issues as there may be for at most this part of them to be right after all, such as
+                 0.1; otherwise all that have a likelier label
+    compare      afterwards train the controls that the method should beat, and compare on held-out clean samples:
+                 summary["comparison"] says whether it helped
     """
-    if epochs < 1:
-        raise ValueError(f"epochs is {epochs}; a run needs at least 1")
-    where = _device(device)
+    begun = time.monotonic()
+    where = device_named(device)
     changes = Augment.parse(augment)
     source = as_source(noisy, "the noisy set")
     if true_labels is not None:
         source = source.with_true_labels(true_labels)
+    folder = None if output is None else Path(output)
+    resumed = Run.open(folder) if resume and folder is not None and (folder / "config.toml").exists() else None
+    round_ = Round.open(from_run, decisions, source, resumed)
+    epochs, asked = round_.epochs(epochs)
     clean_source: Source | int | None
     if isinstance(clean, str):
         if clean != "auto":
@@ -110,6 +131,12 @@ def fit(
         augment=changes,
         augment_clean=augment_clean,
     )
+    data = round_.joined(data, source)
+    if fdr is not None:
+        check_fdr(fdr, data)
+    if data.clean is not None and settings.get("auto_clean"):
+        log.warning("the %d reviewed samples are the clean set now, in place of low-loss samples", len(data.clean))
+        settings["auto_clean"] = False
 
     def new_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
         if callable(optimizer):
@@ -131,34 +158,26 @@ def fit(
             transition=None if transition is None else torch.as_tensor(transition).to(where),
             pairs=data.pairs,
             head_name=head,
+            warm=round_.warm,
             seed=seed,
             device=where,
         )
 
-    folder = None if output is None else Path(output)
-    asked = epochs
-    if resume and folder is not None and (folder / "config.toml").exists():
-        before = Run.open(folder).config["train"]
-        if epochs not in (before["epochs"], before["epochs_asked"]):
-            raise ValueError(
-                f"{folder} was started with {before['epochs_asked']} epochs, now {epochs} are asked for; schedules and "
-                "stages are parts of the run, so its length is fixed: start a new run in another folder"
-            )
-        epochs, asked = before["epochs"], before["epochs_asked"]  # a time budget may have made them fewer
-    learner = build_method(method, new_task(epochs), data, preset, settings)
+    learner = round_.lead(build_method(method, new_task(epochs), data, preset, settings), method)
     check_outputs(learner, data)
     if time_budget is not None and not resume:
         shorter = _fitting_epochs(learner, data, epochs, time_budget)
         if shorter != epochs:
             log.warning("%d epochs fit into %s; %d were asked for", shorter, in_words(time_budget), epochs)
             epochs = shorter
-            learner = build_method(method, new_task(epochs), data, preset, settings)
+            learner = round_.lead(build_method(method, new_task(epochs), data, preset, settings), method)
     used = method_settings(method, learner.task, preset, settings)
     resolved = {
         "data": {
             "samples": len(source),
             "fingerprint": source.fingerprint(),
             "clean_fingerprint": clean_source.fingerprint() if isinstance(clean_source, Source) else None,
+            **round_.recorded["data"],
             **(config or {}).get("data", {}),
         },
         "noise": (config or {}).get("noise", {}),
@@ -178,24 +197,38 @@ def fit(
             "augment": changes.words,
             "augment_clean": augment_clean,
             "seed": seed,
+            "fdr": fdr,
+            **round_.recorded["train"],
         },
     }
     exam = Exam(data, _test_samples(test, source), source.true_label)
     display = progress if not isinstance(progress, bool) else for_terminal(method) if progress else Silent()
-    return execute(
+    comparison = Comparison(method, learner, used, data, resolved, folder) if compare else None
+    result = execute(
         learner,
         data,
         source,
         exam,
         resolved,
         folder=folder,
+        files=None if folder is None else round_.files(data, source),
         resume=resume,
         force=force,
         checkpoint_seconds=60 * checkpoint_minutes,
         time_budget=time_budget,
         display=display,
         tensorboard=tensorboard,
+        fdr=fdr,
+        announce=None if comparison is None else partial(comparison.announce, budget=time_budget),
     )
+    if comparison is not None:
+        comparison.complete(
+            result,
+            display=partial(for_terminal, lines=1) if progress is True else lambda name: Silent(),
+            checkpoint_seconds=60 * checkpoint_minutes,
+            time_left=None if time_budget is None else time_budget - (time.monotonic() - begun),
+        )
+    return result
 
 
 def as_source(data: Any, name: str, like: Source | None = None) -> Source:
@@ -286,7 +319,8 @@ def _test_samples(test: Any, source: Source) -> Samples | None:
     return Samples(found.store, torch.arange(len(found)), found.label)
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)

@@ -226,7 +226,7 @@ def pixels_of(image: Image.Image, frame: Frame | None, channels: int) -> Pixels:
     mode = "L" if channels == 1 else "RGB"
     wanted = image.size if frame is None else _covering(image.size, frame)
     image.draft(mode, wanted)  # a JPEG is decoded at a fraction of its size if that is enough
-    plain = _eight_bits(image).convert(mode)
+    plain = eight_bits(image).convert(mode)
     if frame is not None:
         plain = _framed(plain, wanted, frame)
     pixels = np.array(plain, dtype=np.uint8)
@@ -313,7 +313,7 @@ def _framed(image: Image.Image, wanted: tuple[int, int], frame: Frame) -> Image.
     return image.crop((left, top, left + frame.width, top + frame.height))
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def eight_bits(image: Image.Image) -> Image.Image:
     """Greys of 16 bits are scaled: Pillow would cut them off at 255."""
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))

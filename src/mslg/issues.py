@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .evidence import Evidence
+from .error_rate import ErrorRate, state
+from .evidence import Evidence, weigh
 from .method import Method
-from .source import Source
+from .source import Located, Source
 from .splits import Splits
 from .trace import Trace
 
@@ -25,19 +27,61 @@ PIECE = 65536  # rows handled at a time: the table may be larger than memory
 ENTRIES = 2**22  # of a posterior handled at a time: with many classes, fewer rows
 
 
-@runtime_checkable
-class Located(Protocol):
-    """Inputs that are files."""
+@dataclass(frozen=True)
+class Judgement:
+    """What a run says of its training samples' labels in the end."""
 
-    def path(self, position: int) -> Path: ...
+    evidence: Evidence
+    rate: ErrorRate
+    odds: Tensor  # (training samples,) log odds of a wrong label, in data order; NaN for a sample never trained on
+    limit: int | None  # of the list, how many may be called issues; None: as many as have a likelier label
+
+    def ranks(self) -> Tensor:
+        """Each training sample's place in the order from the worst label to the best, from 0."""
+        ranks = torch.empty(len(self.odds), dtype=torch.int64)
+        ranks[torch.argsort(-self.odds, stable=True)] = torch.arange(len(self.odds))
+        return ranks
+
+    def quality(self) -> Tensor:
+        """(training samples,) the probability that the given label is right."""
+        known = ~self.odds.isnan()
+        quality = torch.full_like(self.odds, torch.nan)
+        calibration = self.rate.calibration
+        if bool(known.any()):
+            odds = self.odds[known]
+            quality[known] = torch.sigmoid(-odds) if calibration is None else 1 - calibration.chance(odds)
+        return quality
+
+
+def judge(source: Source, data: Splits, method: Method, trace: Trace, *, fdr: float | None = None) -> Judgement:
+    """Look at every training sample once more with the finished network, and weigh what it says against the label."""
+    trace.final = final_predictions(method, data, trace)
+    weighed = weigh(method, data, trace)
+    pieces = pieces_of(data.train.index, len(source.classes))
+    odds = torch.cat([weighed.evidence.odds(trace.said(piece), source.label[piece]) for piece in pieces])
+    seen = trace.seen()[data.train.index.to(trace.visits.device)].cpu()
+    rate = state(weighed, odds[seen], data, trace)
+    limit = None if fdr is None else rate.cut(odds[seen].sort(descending=True).values, fdr)
+    return Judgement(weighed.evidence, rate, torch.where(seen, odds, torch.nan), limit)
+
+
+def final_predictions(method: Method, data: Splits, trace: Trace) -> Tensor:
+    """(samples of the source, classes) what the network says of each training sample, in evaluation mode."""
+    training = method.training
+    method.eval()
+    table = torch.zeros(*trace.last.shape, dtype=torch.float16)
+    with torch.inference_mode():
+        for batch in data.in_order():
+            table[batch.index.cpu()] = method.predict(batch.inputs).exp().to("cpu", torch.float16)
+    method.train(training)
+    return table
 
 
 def posterior(trace: Trace, evidence: Evidence, index: Tensor, given: Tensor) -> Tensor:
-    """(samples, classes) probabilities of the true label, from the label given and the predictions made in passing.
-    A sample that was never trained on (it served as the clean set) has no prediction: its label stands."""
-    here = index.to(trace.mean.device)
-    found = evidence.posterior(trace.mean[here].cpu(), given)
-    unseen = ~trace.seen()[here].cpu()
+    """(samples, classes) probabilities of the true label, from the label given and the network's predictions. A sample
+    that was never trained on (it served as the clean set) has none: its label stands."""
+    found = evidence.posterior(trace.said(index), given)
+    unseen = ~trace.seen()[index.to(trace.visits.device)].cpu()
     found[unseen] = F.one_hot(given[unseen], found.shape[1]).to(found.dtype)
     return found
 
@@ -47,38 +91,49 @@ def pieces_of(index: Tensor, classes: int) -> list[Tensor]:
     return list(index.split(max(1, min(PIECE, ENTRIES // classes))))
 
 
-def suggestions(source: Source, data: Splits, trace: Trace, evidence: Evidence) -> Tensor:
-    """The label that each training sample probably should have, in data order."""
+def suggestions(source: Source, data: Splits, trace: Trace, judgement: Judgement) -> Tensor:
+    """The label that each training sample probably should have, in data order: the given one unless it is flagged."""
     pieces = pieces_of(data.train.index, len(source.classes))
-    return torch.cat([posterior(trace, evidence, piece, source.label[piece]).argmax(1) for piece in pieces])
+    likely = [posterior(trace, judgement.evidence, piece, source.label[piece]).argmax(1) for piece in pieces]
+    found = torch.cat(likely)
+    if judgement.limit is None:
+        return found
+    return torch.where(judgement.ranks() < judgement.limit, found, source.label[data.train.index])
+
+
+def stated(source: Source, data: Splits, judgement: Judgement, suggested: Tensor, fdr: float | None) -> dict[str, Any]:
+    """How many labels are wrong, and how many of the listed ones, for the summary."""
+    flagged = suggested != source.label[data.train.index]
+    order = torch.argsort(-judgement.odds, stable=True)
+    order = order[~judgement.odds[order].isnan()]
+    return judgement.rate.as_json(judgement.odds[order], flagged[order], fdr)
 
 
 def label_frames(
-    source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence
+    source: Source, data: Splits, method: Method, trace: Trace, judgement: Judgement
 ) -> Iterator[pd.DataFrame]:
     """The rows in data order, piece by piece."""
     names = np.array(source.classes, dtype=object)
     ids = np.array(source.ids, dtype=object)
-    ranks = _ranks(source, data, trace, evidence)
+    ranks, quality = judgement.ranks(), judgement.quality()
+    all_suggested = suggestions(source, data, trace, judgement)
     done = 0
     for index in pieces_of(data.train.index, len(source.classes)):
-        here = index.to(trace.mean.device)
-        given = source.label[index]
-        probs, seen = trace.mean[here], trace.seen()[here].cpu()
-        predicted = torch.where(seen, probs.argmax(1).cpu(), given)
+        here = slice(done, done + len(index))
+        given, suggested = source.label[index], all_suggested[here]
+        probs, seen = trace.said(index), trace.seen()[index.to(trace.visits.device)].cpu()
+        predicted = torch.where(seen, probs.argmax(1), given)
         soft = method.soft_labels(index.to(method.task.device))
-        true = posterior(trace, evidence, index, given)
-        suggested = true.argmax(1)
         frame = pd.DataFrame(
             {
                 "id": ids[index.numpy()],
                 "given_label": names[given.numpy()],
                 "predicted_label": names[predicted.numpy()],
                 "is_label_issue": (suggested != given).numpy(),
-                "label_quality": torch.where(seen, _of_given(true, given), torch.nan).float().numpy(),
+                "label_quality": quality[here].float().numpy(),
                 "suggested_label": names[suggested.numpy()],
                 "soft_label": list((probs if soft is None else soft).detach().float().cpu().numpy()),
-                "rank": ranks[done : done + len(index)],
+                "rank": ranks[here].numpy(),
             }
         )
         if isinstance(source.store, Located):
@@ -87,16 +142,16 @@ def label_frames(
         done += len(index)
 
 
-def label_frame(source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence) -> pd.DataFrame:
+def label_frame(source: Source, data: Splits, method: Method, trace: Trace, judgement: Judgement) -> pd.DataFrame:
     """All rows at once."""
-    return pd.concat(list(label_frames(source, data, method, trace, evidence)), ignore_index=True)
+    return pd.concat(list(label_frames(source, data, method, trace, judgement)), ignore_index=True)
 
 
-def write_labels(path: Path, source: Source, data: Splits, method: Method, trace: Trace, evidence: Evidence) -> None:
+def write_labels(path: Path, source: Source, data: Splits, method: Method, trace: Trace, judgement: Judgement) -> None:
     """The rows as a Parquet file, written piece by piece."""
     temporary = path.with_name(f".{path.name}.partial")
     writer: pq.ParquetWriter | None = None
-    for frame in label_frames(source, data, method, trace, evidence):
+    for frame in label_frames(source, data, method, trace, judgement):
         table = pa.Table.from_pandas(frame, preserve_index=False)
         if writer is None:
             soft = table.schema.get_field_index("soft_label")
@@ -107,20 +162,3 @@ def write_labels(path: Path, source: Source, data: Splits, method: Method, trace
     if writer is not None:
         writer.close()
     temporary.replace(path)
-
-
-def _of_given(probs: Tensor, given: Tensor) -> Tensor:
-    return probs.gather(1, given.unsqueeze(1)).squeeze(1)
-
-
-def _ranks(
-    source: Source, data: Splits, trace: Trace, evidence: Evidence
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Each training sample's place in the order from the worst label to the best, from 0."""
-    pieces = [(piece, source.label[piece]) for piece in pieces_of(data.train.index, len(source.classes))]
-    quality = torch.cat([_of_given(posterior(trace, evidence, piece, given), given) for piece, given in pieces])
-    unseen = ~trace.seen()[data.train.index.to(trace.mean.device)].cpu()
-    quality[unseen] = torch.nan  # sorted last
-    ranks = np.empty(len(quality), dtype=np.int64)
-    ranks[np.argsort(quality.numpy(), kind="stable")] = np.arange(len(quality))
-    return ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from .batch import Batch, Inputs, call
 from .bilevel import last_linear
+from .losses import cross_entropy
 from .schedule import Schedule, constant
 from .seeds import seeded
 from .splits import Splits
@@ -48,6 +49,7 @@ class Task:
     pairs: tuple[Tensor, Tensor] | None = None  # (given, verified) labels of samples that carry both
     head_name: str | None = None
     pretrained: bool = True  # of an instance: a second network keeps its body and draws only the head anew
+    warm: bool = False  # the run goes on from an earlier one: whatever warms a method up has been done
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     _made: int = field(default=0, repr=False)
@@ -77,6 +79,11 @@ class Task:
         """An optimizer as the user wants it."""
         return self.optimizer(parameters)
 
+    def again(self) -> Task:
+        """The same task for another method: no network of it is made yet, an instance is as it was at the start."""
+        network = self.network if self._start is None else copy.deepcopy(self._start)
+        return replace(self, network=network, warm=False, _made=0, _start=None)
+
 
 class Method(nn.Module):
     """Learns from noisy batches. It owns its networks, optimizers and tables, so its state_dict() is the checkpoint.
@@ -103,6 +110,19 @@ class Method(nn.Module):
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         """After an epoch."""
+
+    def study(self, batch: Batch) -> Tensor | None:
+        """Learn from reviewed samples. Their labels are sure, so by cross entropy, whatever the method does to others.
+        Returns the loss."""
+        losses = []
+        for network, optimizer in self.students():
+            losses.append(cross_entropy(call(network, batch.inputs).log_softmax(1), batch.label).mean())
+            descend(optimizer, losses[-1])
+        return losses[0].detach() if losses else None
+
+    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+        """The networks that are being trained, each with its optimizer."""
+        return []
 
     def predict(self, inputs: Inputs) -> Tensor:
         """Log-probabilities of what the method would deploy."""
@@ -161,6 +181,11 @@ class Method(nn.Module):
             return float(optimizer.param_groups[0]["lr"])
         return 0.0
 
+    def continue_from(self, state: Mapping[str, Any]) -> None:
+        """Take over what an earlier run has learned: networks, tables, decisions once made. Optimizers start anew."""
+        fresh = self.get_extra_state()["optimizers"]
+        self.load_state_dict({**state, "_extra_state": {**state["_extra_state"], "optimizers": fresh}})
+
     def extra(self) -> dict[str, Any]:
         """State that is neither a parameter nor a buffer nor an optimizer."""
         return {}
@@ -185,6 +210,9 @@ class OneNetwork(Method):
         super().__init__(task)
         self.network = task.new_network()
         self.optimizer = self.add_optimizer("network", [p for p in self.network.parameters() if p.requires_grad])
+
+    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+        return [(self.network, self.optimizer)]
 
     def log_probs(self, inputs: Inputs) -> Tensor:
         """Log-probabilities in the network's present mode, with their graph."""

@@ -37,11 +37,11 @@ class Silent:
 class Lines(Silent):
     """A line now and then, for logs and pipes."""
 
-    def __init__(self, title: str = "") -> None:
-        self.title = f"{title}: " if title else ""
+    def __init__(self, title: str = "", lines: int = 10) -> None:
+        self.title, self.lines = f"{title}: " if title else "", lines
 
     def begin(self, epochs: int, work: float, done: float) -> None:
-        self.epochs, self.every, self.begun = epochs, max(1, epochs // 10), time.monotonic()
+        self.epochs, self.every, self.begun = epochs, max(1, epochs // self.lines), time.monotonic()
 
     def epoch(self, record: EpochRecord) -> None:
         count = record.epoch + 1
@@ -93,9 +93,9 @@ def headline(record: EpochRecord) -> str:
     return "  ".join(words)
 
 
-def for_terminal(title: str = "training") -> Progress:
-    """A bar on a terminal, lines elsewhere."""
-    return Bar(title) if sys.stderr.isatty() else Lines(title)
+def for_terminal(title: str = "training", *, lines: int = 10) -> Progress:
+    """A bar on a terminal, about so many lines elsewhere."""
+    return Bar(title) if sys.stderr.isatty() else Lines(title, lines)
 
 
 class Closing:

@@ -46,9 +46,9 @@ TRAIN_KEYS = (
     "seed",
 )
 RECORDED = {
-    "data": ("samples", "fingerprint", "clean_fingerprint"),
+    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
     "network": ("class",),
-    "train": ("epochs_asked",),
+    "train": ("epochs_asked", "from_run_fingerprint"),
 }  # written by a run, not settings
 
 DEFAULT_NAMES = {"method": "mslg"}  # that of the network depends on the data
@@ -105,7 +105,7 @@ def checked(tables: Mapping[str, Any]) -> Settings:
         if name not in TABLES:
             raise unknown("table in a recipe", name, TABLES)
         settings[name] = {key: value for key, value in table.items() if key not in RECORDED.get(name, ())}
-    for name, keys in {"data": DATA_KEYS, "train": TRAIN_KEYS}.items():
+    for name, keys in {"data": DATA_KEYS, "train": (*TRAIN_KEYS, "from_run", "fdr")}.items():
         for key in settings[name]:
             if key not in keys:
                 raise unknown(f"key in [{name}]", key, keys)

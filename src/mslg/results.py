@@ -9,14 +9,14 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from .evidence import Evidence
 from .exam import Exam
 from .files import write_atomically
-from .issues import write_labels
+from .issues import Judgement, write_labels
 from .method import Method
 from .run import Run
 from .source import Source
 from .splits import Splits
+from .suspects import write_suspects
 from .train import EpochRecord, Position
 
 
@@ -42,6 +42,12 @@ def summarise(records: list[EpochRecord], exam: Exam, data: Splits, *, state: st
     return summary
 
 
+def remembered(run: Run) -> dict[str, Any]:
+    """What an earlier summary of the same run says that training alone does not find out: the comparison."""
+    earlier = run.read_json("summary.json") if (run.path / "summary.json").exists() else {}
+    return {key: earlier[key] for key in ("comparison",) if key in earlier}
+
+
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """JSON has no NaN."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -53,18 +59,17 @@ def write_results(
     data: Splits,
     source: Source,
     position: Position,
-    evidence: Evidence,
+    judgement: Judgement,
     summary: dict[str, Any],
 ) -> None:
-    """The model, the classes, the labels and the summary; `done` last of all."""
+    """The model, the classes, the labels, the suspects and the summary."""
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
     run.write_json("model.json", {"network": run.config["network"], "classes": list(source.classes)})
     run.write_json("classes.json", {"classes": list(source.classes)})
-    write_labels(run.path / "labels.parquet", source, data, method, position.trace, evidence)
+    write_labels(run.path / "labels.parquet", source, data, method, position.trace, judgement)
+    write_suspects(run.path, source, data, method, position.trace)
     run.write_json("summary.json", summary)
-    if summary["state"] == "done":
-        run.finish()
 
 
 def _own_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:

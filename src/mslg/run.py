@@ -26,15 +26,22 @@ class Run:
     metrics.jsonl    one line an epoch, the same to the byte however often the run was interrupted
     timing.jsonl     what each epoch took
     checkpoint/      where to go on from
+    division.parquet the clean samples: their verified labels, and which part each is in
+    decisions.csv    a reviewer's decisions that the run was started with
+    controls/        what the run is compared with: numbers and predictions for held-out samples
     model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
+    suspects.parquet, clean_samples.parquet: the worst labels with what to see of them, and the clean samples like them
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any], *, force: bool = False) -> Run:
-        """A new folder. An existing run is never overwritten without `force`."""
+    def create(
+        cls, path: Path, config: Mapping[str, Any], *, files: Mapping[str, bytes] | None = None, force: bool = False
+    ) -> Run:
+        """A new folder, with files that belong to the run from its start. An existing run is never overwritten without
+        `force`."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if not force:
                 what = "a finished run" if (path / "done").exists() else "an existing folder"
@@ -47,6 +54,8 @@ class Run:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
+        for name, content in (files or {}).items():
+            write_atomically(path / name, content)
         text = toml.dumps({"format_version": FORMAT, **config, "versions": versions()})
         write_atomically(path / "config.toml", text.encode())
         for name in ("metrics", "timing"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -29,11 +30,19 @@ class InputStore(Protocol):
         ...
 
 
+@runtime_checkable
+class Located(Protocol):
+    """Inputs that are files."""
+
+    def path(self, position: int) -> Path: ...
+
+
 class TensorStore:
     """Inputs that are in memory as tensors: one, or a tuple or dict of them with the same length."""
 
-    def __init__(self, tensors: Inputs) -> None:
+    def __init__(self, tensors: Inputs, columns: Sequence[str] | None = None) -> None:
         self.tensors = map_inputs(_as_network_input, _to_tensors(tensors))
+        self.columns = columns  # of a table: what its values are called
         lengths = sorted({len(tensor) for tensor in leaves(self.tensors)})
         if len(lengths) != 1:
             raise ValueError(f"the inputs have different lengths: {lengths}; every part needs one entry a sample")
@@ -41,6 +50,11 @@ class TensorStore:
 
     def __len__(self) -> int:
         return self._length
+
+    def at(self, positions: np.ndarray[Any, Any]) -> TensorStore:
+        """The inputs at these positions."""
+        chosen = torch.from_numpy(positions)
+        return TensorStore(map_inputs(lambda tensor: tensor[chosen], self.tensors), self.columns)
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
         for index in indices:
@@ -77,22 +91,17 @@ class Source:
     true_label: Tensor | None = None
     verified_label: Tensor | None = None
     ids_given: bool = True  # False: the ids are positions, and say nothing about identity across two sets
+    shown: InputStore | None = None  # what a person looks at, where the inputs are made of it, as features are
 
     def __len__(self) -> int:
         return len(self.label)
 
     def at(self, positions: Tensor) -> Source:
         """The samples at these positions."""
-        store: InputStore
-        if isinstance(self.store, TensorStore):
-            store = TensorStore(map_inputs(lambda tensor: tensor[positions], self.store.tensors))
-        elif callable(at := getattr(self.store, "at", None)):
-            store = at(positions.numpy())
-        else:
-            store = DatasetStore(Subset(getattr(self.store, "dataset"), positions.tolist()))  # noqa: B009
         return replace(
             self,
-            store=store,
+            store=_store_at(self.store, positions),
+            shown=None if self.shown is None else _store_at(self.shown, positions),
             label=self.label[positions],
             ids=tuple(self.ids[position] for position in positions.tolist()),
             true_label=None if self.true_label is None else self.true_label[positions],
@@ -214,6 +223,13 @@ def leaves(inputs: Inputs) -> list[Tensor]:
     found: list[Tensor] = []
     map_inputs(lambda tensor: found.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
     return found
+
+
+def _store_at(store: InputStore, positions: Tensor) -> InputStore:
+    if callable(at := getattr(store, "at", None)):
+        chosen: InputStore = at(positions.numpy())
+        return chosen
+    return DatasetStore(Subset(getattr(store, "dataset"), positions.tolist()))  # noqa: B009
 
 
 def _are_other_numbers(classes: Sequence[str]) -> bool:

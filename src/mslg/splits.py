@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import tee
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from .augment import UNCHANGED, Augment
 from .batch import Batch
 from .seeds import generator, seeded
-from .source import InputStore
+from .source import InputStore, Source
 
 CPU = torch.device("cpu")
 
@@ -25,6 +26,7 @@ class Samples:
     index: Tensor
     label: Tensor
     given: Tensor | None = None  # of clean samples: the label each had been given, −1 where unknown
+    origin: Source | None = None  # the source: what the samples are called, and what to show of them
 
     def __len__(self) -> int:
         return len(self.index)
@@ -32,7 +34,7 @@ class Samples:
     def at(self, positions: Tensor) -> Samples:
         """The samples at these positions of this selection."""
         given = None if self.given is None else self.given[positions]
-        return Samples(self.store, self.index[positions], self.label[positions], given)
+        return Samples(self.store, self.index[positions], self.label[positions], given, self.origin)
 
     def pairs(self) -> tuple[Tensor, Tensor] | None:
         """(given, verified) labels of the samples that carry both, if there are any."""
@@ -62,6 +64,15 @@ class Splits:
     device: torch.device = CPU
     augment: Augment = UNCHANGED
     augment_clean: bool = False  # whether clean batches are changed at random too
+    reviewed: int = 0  # so many of `clean`, the last ones, were chosen for a review: no fair draw of the data
+
+    @property
+    def drawn(self) -> Samples | None:
+        """The steering clean samples that are a fair draw: what is estimated on chosen ones would be biased. Where
+        all were chosen, these have to do."""
+        if self.clean is None or self.reviewed in (0, len(self.clean)):
+            return self.clean
+        return self.clean.at(torch.arange(len(self.clean) - self.reviewed))
 
     @property
     def pairs(self) -> tuple[Tensor, Tensor] | None:
@@ -91,7 +102,31 @@ class Splits:
         if samples is None and excluded is not None and len(excluded):
             samples = self.train.at(torch.isin(self.train.index, excluded.cpu()).nonzero().flatten())
         random = self.augment if self.augment_clean else self.augment.prepared()
-        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device, random)
+        mixture = None if self.clean is None or self.drawn is self.clean else self._mixture(len(self.clean))
+        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device, random, mixture)
+
+    def _mixture(self, clean: int) -> Mixture:
+        """A reviewed sample stands for itself alone, a drawn one for its share of all that were not reviewed: so mixed,
+        the loss of clean batches is that of the whole data, and not of what looked wrong in it."""
+        return Mixture(clean - self.reviewed, self.reviewed, self.reviewed / (self.reviewed + len(self.train)))
+
+    def reviewed_batches(self, epoch: int, step: int, steps: int) -> Iterator[Batch]:
+        """The batches of reviewed samples that are due at this of the epoch's steps. Like every training sample each is
+        visited once an epoch, in batches of their own, evenly among the others."""
+        if self.clean is None or self.reviewed < 2:  # batch norm cannot take one sample alone
+            return
+        count = -(-self.reviewed // self.batch_size)
+        due = [number for number in range(count) if (number + 1) * steps // (count + 1) == step]
+        if not due:
+            return
+        order = torch.randperm(self.reviewed, generator=generator(self.seed, "reviewed order", epoch))
+        groups = (len(self.clean) - self.reviewed + order).tensor_split(count)
+        stream = self.clean.batches([groups[number] for number in due])
+        for number in due:
+            with seeded(CPU, self.seed, "fetch reviewed", epoch, number):
+                batch = next(stream).to(self.device)
+            place = ("augment reviewed", epoch, number)
+            yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, *place))
 
     def in_order(self, samples: Samples | None = None, *, excluded: Tensor | None = None) -> Iterator[Batch]:
         """Training samples (or others) once, in their own order: for passes that measure rather than train."""
@@ -110,6 +145,14 @@ class Splits:
         return (~torch.isin(self.train.index, excluded.cpu())).nonzero().flatten()
 
 
+class Mixture(NamedTuple):
+    """Clean samples of two kinds, one after the other."""
+
+    drawn: int
+    reviewed: int
+    share: float  # of the reviewed ones in a batch
+
+
 class CleanBatches:
     """Endless batches of clean samples, reshuffled when used up. `position` counts those handed out this epoch."""
 
@@ -122,7 +165,9 @@ class CleanBatches:
         position: int,
         device: torch.device,
         augment: Augment = UNCHANGED,
+        mixture: Mixture | None = None,
     ) -> None:
+        self.mixture = mixture
         self.samples, self.size, self.seed, self.epoch, self.position = samples, size, seed, epoch, position
         self.device, self.augment = device, augment
         self._stream: Iterator[Batch] | None = None
@@ -137,7 +182,10 @@ class CleanBatches:
                 'a number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
             )
         if self._stream is None:  # one for all batches: a store that reads lazily then reads ahead
-            groups = _clean_groups(len(self.samples), self.size, self.seed, self.epoch, self.position)
+            if self.mixture is None:
+                groups = _clean_groups(len(self.samples), self.size, self.seed, self.epoch, self.position)
+            else:
+                groups = _mixed_groups(self.mixture, self.size, self.seed, self.epoch, self.position)
             self._stream = self.samples.batches(groups)
         with seeded(CPU, self.seed, "fetch clean", self.epoch, self.position):
             batch = next(self._stream).to(self.device)
@@ -154,6 +202,33 @@ def _clean_groups(count: int, size: int, seed: int, epoch: int, position: int) -
         order = torch.randperm(count, generator=generator(seed, "clean order", epoch, round_))
         yield order[within * size : (within + 1) * size]
         position += 1
+
+
+def _mixed_groups(mixture: Mixture, size: int, seed: int, epoch: int, position: int) -> Iterator[Tensor]:
+    size = min(size, mixture.drawn + mixture.reviewed)
+    drawn, reviewed = (
+        _endless(seed, epoch, *kind) for kind in (("drawn", mixture.drawn), ("reviewed", mixture.reviewed))
+    )
+    while True:
+        # A part of a sample a batch becomes a whole one now and then; all follows from the position.
+        before, after = (int(batches * size * mixture.share) for batches in (position, position + 1))
+        chosen = [mixture.drawn + place for place in reviewed(before, after)]
+        chosen += drawn(position * size - before, (position + 1) * size - after)
+        yield torch.tensor(chosen)
+        position += 1
+
+
+def _endless(seed: int, epoch: int, kind: str, count: int) -> Callable[[int, int], list[int]]:
+    """Places of an endless series of shuffles, from one number to another."""
+
+    def between(start: int, stop: int) -> list[int]:
+        found: list[int] = []
+        for round_ in range(start // count, -(-stop // count)):
+            order = torch.randperm(count, generator=generator(seed, f"{kind} clean order", epoch, round_)).tolist()
+            found += order[max(0, start - round_ * count) : stop - round_ * count]
+        return found
+
+    return between
 
 
 def _groups(count: int, size: int) -> list[tuple[int, int]]:

@@ -13,7 +13,8 @@ class Trace:
 
     `mean`: probabilities averaged over the visits, recent ones counting most (each visit weighs `fresh`);
     `last`: probabilities at the last visit;
-    `history`: probability of the given label and predicted class, one column for each kept epoch.
+    `history`: probability of the given label and predicted class, one column for each kept epoch;
+    `final`: probabilities of the finished network, without dropout or augmentation; there once training is over.
     """
 
     def __init__(self, given: Tensor, classes: int, *, fresh: float = 0.3, kept: int = 24) -> None:
@@ -22,6 +23,7 @@ class Trace:
         self.visits = torch.zeros(samples, dtype=torch.int32, device=given.device)
         self.mean = torch.zeros(samples, classes, device=given.device)
         self.last = torch.zeros(samples, classes, dtype=torch.float16, device=given.device)
+        self.final: Tensor | None = None
         self.epochs: list[int] = []
         self.given_history: list[Tensor] = []
         self.predicted_history: list[Tensor] = []
@@ -43,6 +45,11 @@ class Trace:
         if len(self.epochs) > self.kept:
             for column in (self.epochs, self.given_history, self.predicted_history):
                 del column[-2::-2]
+
+    def said(self, index: Tensor) -> Tensor:
+        """The best there is to say about these samples: what the finished network says, or the mean until then."""
+        table = self.mean if self.final is None else self.final
+        return table[index.to(table.device)].cpu()
 
     def seen(self) -> Tensor:
         """Which samples were ever visited."""

@@ -2,7 +2,7 @@
 
 for epoch:
     method.begin_epoch
-    for batch: method.step → fold its predictions into the trace
+    for batch: method.step → fold its predictions into the trace; method.study reviewed samples, now and then
     method.end_epoch → examine → yield a record
 """
 
@@ -103,6 +103,7 @@ def train(
             method.at(epoch, (epoch + position.step / position.steps) / epochs)
             with seeded(data.device, data.seed, "step", epoch, position.step):
                 result = method.step(batch, clean)
+                _study(method, data, position)
             position.trace.fold(batch.index, result.log_probs)
             _add(position, result.scalars, len(batch.index))
             position.step += 1
@@ -130,6 +131,14 @@ def _add(position: Position, scalars: dict[str, Tensor], samples: int) -> None:
         value = value.detach().double() * samples
         position.sums[name] = position.sums[name] + value if name in position.sums else value
         position.counts[name] = position.counts.get(name, 0) + samples
+
+
+def _study(method: Method, data: Splits, position: Position) -> None:
+    """Reviewed samples are trained on too: their labels are the surest there are."""
+    for batch in data.reviewed_batches(position.epoch, position.step, position.steps):
+        loss = method.study(batch)
+        if loss is not None:
+            _add(position, {"reviewed/loss": loss}, len(batch.index))
 
 
 def _means(position: Position) -> dict[str, float]:

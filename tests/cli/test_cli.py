@@ -146,7 +146,7 @@ def test_labels_that_noise_wrote_are_joined_to_their_data(files: Path) -> None:
     assert made.returncode == 0, made.stderr
     refused = mslg("fit", "noisy.parquet", "--clean", "auto", "-o", "run", cwd=files)
     assert refused.returncode == 1
-    assert "holds labels only, as mslg noise writes them" in refused.stderr
+    assert "holds labels only, as mslg noise and mslg apply write them" in refused.stderr
     words = ("fit", "digits", "--labels", "noisy.parquet", "--clean", "100", "-o", "run", "--epochs", "2", "--json")
     done = mslg(*words, cwd=files)
     assert done.returncode == 0, done.stderr
@@ -172,3 +172,33 @@ def test_list_is_readable_by_machines() -> None:
 
 def test_version() -> None:
     assert mslg("--version").stdout.startswith("mslg 0.")
+
+
+def test_a_list_with_a_stated_error_rate(tmp_path: Path) -> None:
+    data = blobs(samples=600, clean=240)
+    np.savez(tmp_path / "noisy.npz", X=data.x, y=data.given)
+    np.savez(tmp_path / "clean.npz", X=data.clean_x, y=data.clean_y)
+    words = (
+        "fit",
+        "noisy.npz",
+        "-o",
+        "run",
+        "--epochs",
+        "4",
+        "--method",
+        "cross-entropy",
+        "--no-compare",
+        "--no-report",
+    )
+    done = mslg(*words, "--clean", "clean.npz", "--fdr", "0.1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["label_errors"]
+    assert told["fdr"] == 0.1
+    assert told["flagged"]["depth"] == pd.read_parquet(tmp_path / "run" / "labels.parquet")["is_label_issue"].sum()
+    again = mslg("fit", "-o", "run", "--resume", "--no-compare", "--no-report", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["label_errors"] == told, "a resumed run remembers it"
+    refused = mslg(*words, "--force", "--clean", "auto", "--fdr", "0.1", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "fdr = 0.1 cannot be kept" in refused.stderr
+    assert (tmp_path / "run" / "done").exists(), "refused before anything is replaced"

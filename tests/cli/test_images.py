@@ -9,8 +9,8 @@ import pandas as pd
 
 from mslg.datasets.open import open_named
 from mslg.features import extract
-from mslg.issues import Located
 from mslg.networks.cnn import CNN8
+from mslg.source import Located
 
 from ..datasets import trees
 from .test_cli import mslg

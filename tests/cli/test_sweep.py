@@ -130,7 +130,7 @@ def test_commands_for_a_scheduler(recipe: Path, inline: Inline, swept: Path) -> 
     chosen = commands[3]
     assert chosen[:2] == ["mslg", "fit"]
     assert chosen[-1] == "--resume"
-    assert chosen[-5:-1] == ["--device", "auto", "--workers", "0"]
+    assert chosen[-6:-1] == ["--no-compare", "--device", "auto", "--workers", "0"]
     fitted = mslg(*chosen[1:], "--quiet")
     assert fitted.exit_code == 0, fitted.output
     assert len(mslg("sweep", "mine.toml", "-o", "my out", "--commands").stdout.splitlines()) == 7

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mslg.methods.transition import STRENGTHS, anchors, check_transition, count, leave_one_out, pool, smooth
+from mslg.methods.transition import (
+    STRENGTHS,
+    anchors,
+    check_transition,
+    count,
+    deconvolved,
+    leave_one_out,
+    pool,
+    smooth,
+)
 
 EYE = torch.eye(10, dtype=torch.float64)
 NOISES = {
@@ -124,3 +133,40 @@ def test_a_class_passed_over_does_not_change_the_next_one() -> None:
 def test_what_is_not_a_transition_matrix_is_refused(matrix: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_transition(matrix, 2)
+
+
+CONFUSION = torch.tensor([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
+JOINT = torch.tensor([[0.3, 0.05, 0.05], [0.02, 0.28, 0.1], [0.04, 0.06, 0.1]], dtype=torch.float64)
+
+
+def test_deconvolving_undoes_a_known_confusion() -> None:
+    """Rows true, columns given: the shares behind what a predictor with known mistakes sees."""
+    seen = CONFUSION.t() @ JOINT
+    found = deconvolved(1000 * seen, CONFUSION, steps=3000)
+    assert torch.allclose(found, JOINT, atol=1e-3), "and counts will do as well as shares"
+    early = deconvolved(seen, CONFUSION)
+    assert (early - JOINT).abs().sum() < 0.3 * (seen - JOINT).abs().sum(), "the default number of steps is most of it"
+    assert float(early.sum()) == pytest.approx(1)
+    assert torch.allclose(deconvolved(JOINT, torch.eye(3, dtype=torch.float64)), JOINT), "a perfect predictor is right"
+
+
+def test_deconvolving_equals_loops() -> None:
+    seen = CONFUSION.t() @ JOINT
+    found = seen.clone()
+    for _ in range(7):
+        new = torch.zeros(3, 3, dtype=torch.float64)
+        for given in range(3):
+            for predicted in range(3):
+                behind = [float(CONFUSION[true, predicted] * found[true, given]) for true in range(3)]
+                for true in range(3):
+                    new[true, given] += seen[predicted, given] * behind[true] / sum(behind)
+        found = new
+    assert torch.allclose(deconvolved(seen, CONFUSION, steps=7), found)
+
+
+def test_deconvolving_many_at_once() -> None:
+    confusions = torch.stack([CONFUSION, torch.eye(3, dtype=torch.float64), CONFUSION.flip(0, 1)])
+    seen = CONFUSION.t() @ JOINT
+    found = deconvolved(seen.expand(3, -1, -1), confusions)
+    for confusion, each in zip(confusions, found):
+        assert torch.allclose(each, deconvolved(seen, confusion))

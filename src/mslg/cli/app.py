@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .apply import apply
 from .check import check
 from .demo import demo
 from .doctor import doctor
@@ -14,6 +15,8 @@ from .fit import fit
 from .list import list_
 from .noise import noise
 from .plot import plot
+from .report import report
+from .review_next import review_next
 from .sweep import sweep
 from .table import table
 
@@ -27,6 +30,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(fit)
+app.command()(report)
+app.command()(apply)
+app.command("review-next")(review_next)
 app.command()(check)
 app.command()(noise)
 app.command()(sweep)

@@ -32,18 +32,21 @@ def demo(
     """
     logging.getLogger("mslg").setLevel(logging.WARNING)
     from ..demo import compare, draw_corrections
+    from ..report import write_report
 
     begun = time.monotonic()
     rows, corrected = compare(list(METHODS), output, seed=seed, force=force)
     picture = output / "corrected.png"
     draw_corrections(corrected, picture)
+    page = write_report(output / "mslg")
+    seconds = time.monotonic() - begun
     if as_json:
-        print(json.dumps({"rows": rows, "picture": str(picture), "seconds": time.monotonic() - begun}))
+        print(json.dumps({"rows": rows, "picture": str(picture), "report": str(page), "seconds": seconds}))
         return
-    _show(rows, picture, time.monotonic() - begun)
+    _show(rows, picture, page, seconds)
 
 
-def _show(rows: dict[str, dict[str, float]], picture: Path, seconds: float) -> None:
+def _show(rows: dict[str, dict[str, float]], picture: Path, page: Path, seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -61,3 +64,4 @@ def _show(rows: dict[str, dict[str, float]], picture: Path, seconds: float) -> N
     console = Console()
     console.print(table)
     console.print(f"{seconds:.0f} s. The labels it would correct first: [bold]{picture}[/bold]", highlight=False)
+    console.print(f"Review them yourself in a browser: [bold]{page}[/bold]", highlight=False)

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +49,14 @@ def fit(
     recipe: Annotated[
         str | None, typer.Option(help="A recipe's name or a TOML file; other options win over it.")
     ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option("--from", help="Go on from this finished run, with its settings where no others are given."),
+    ] = None,
+    decisions: Annotated[
+        list[Path] | None,
+        typer.Option(help="A reviewer's decisions.csv: reviewed samples join the clean set. May be repeated."),
+    ] = None,
     noise: Annotated[str | None, typer.Option(help="Corrupt the labels first: see mslg list noises.")] = None,
     rate: Annotated[float | None, typer.Option(help="The share of labels to corrupt.")] = None,
     noise_rate: Annotated[
@@ -65,6 +74,16 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints inside an epoch.")] = 10.0,
     time_budget: Annotated[str | None, typer.Option(help="Train no longer than this, such as 45s, 30m or 2h.")] = None,
+    compare: Annotated[
+        bool, typer.Option(" /--no-compare", help="Do not train the controls that tell whether it helped.")
+    ] = True,
+    fdr: Annotated[
+        float | None,
+        typer.Option(help="Call labels issues as long as at most this part of them is right after all, such as 0.1."),
+    ] = None,
+    report: Annotated[
+        bool, typer.Option(" /--no-report", help="Do not write report.html, the page on which to review the labels.")
+    ] = True,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
@@ -81,15 +100,19 @@ def fit(
     mslg fit digits --noise uniform --rate 0.4 --clean 100 -o runs/digits --epochs 20
 
     mslg fit -o runs/first --resume
+
+    mslg fit --from runs/first --decisions decisions.csv -o runs/second
     """
     logging.getLogger("mslg").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     layers: list[Any] = []
     if recipe is not None:
         layers.append(load_recipe(recipe, noise=noise, rate=rate))
+    if from_run is not None:
+        layers.append(_to_go_on_from(from_run))
     if resume and output is not None:
         if (output / "config.toml").exists():
             layers.append(_of_run(output))
-        elif data is None and recipe is None:
+        elif data is None and recipe is None and from_run is None:
             raise FileNotFoundError(f"there is no run in {output} to go on with; start one: mslg fit DATA -o {output}")
     given = {
         "data": {
@@ -111,6 +134,8 @@ def fit(
             "seed": seed,
             "noise_rate": noise_rate,
             "augment": None if augment is None else augment.split(),
+            "from_run": None if from_run is None else str(from_run),
+            "fdr": fdr,
         },
     }
     layers.append(given)
@@ -132,19 +157,28 @@ def fit(
             output=output,
             resume=resume,
             force=force,
+            decisions=decisions,
             device=device,
             checkpoint_minutes=checkpoint_minutes,
             time_budget=None if time_budget is None else seconds(time_budget),
+            compare=compare,
             tensorboard=tensorboard,
             progress=not quiet,
         )
     except KeyboardInterrupt:
         print(f"interrupted; go on with: mslg fit -o {output} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
+    page = None
+    if report:
+        from ..report import write_report
+
+        page = write_report(output)
     if as_json:
         print(json.dumps(result.summary))
     elif not quiet:
         _tell(result, output)
+        if page is not None:
+            print(f"review them on this page: {page}", file=sys.stderr)
 
 
 def seconds(text: str) -> float:
@@ -159,6 +193,16 @@ def _of_run(output: Path) -> Any:
     import tomllib
 
     return checked(tomllib.loads((output / "config.toml").read_text()))
+
+
+def _to_go_on_from(run: Path) -> Any:
+    """The settings of an earlier run, but for its length and its own start."""
+    if not (run / "config.toml").exists():
+        raise FileNotFoundError(f"{run} is not a run's folder: it has no config.toml; name a finished run with --from")
+    settings = _of_run(run)
+    for key in ("epochs", "from_run"):
+        settings["train"].pop(key, None)
+    return settings
 
 
 def _number(clean: str | None) -> str | int | None:
@@ -182,6 +226,25 @@ def _tell(result: Any, output: Path) -> None:
             "no accuracy: there is no test set, and fewer than 200 clean samples are all needed for the label learning",
             file=sys.stderr,
         )
+    comparison = result.summary.get("comparison", {})
+    if comparison and comparison["helped"] is not False:  # otherwise it was a warning
+        print(comparison["verdict"], file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     where = output / "labels.parquet"
     print(f"{issues} of {samples} labels look wrong, worst first by rank: {where}", file=sys.stderr)
+    for line in _error_rate(result.summary["label_errors"]):
+        print(line, file=sys.stderr)
+
+
+def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
+    """How many labels are wrong and how many of those listed, in words."""
+    if "count" not in stated:
+        yield f"how many of them really are cannot be said: {stated['why']}"
+        return
+    count, flagged = stated["count"], stated["flagged"]
+    yield f"about {count['estimate']:,.0f} labels are wrong ({count['low']:,.0f} to {count['high']:,.0f})"
+    if "estimate" in flagged:
+        shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
+        yield f"of those that look wrong about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
+    if stated["basis"] == "injected":
+        yield "(worked out without clean samples that carry their given label too: see the docs on the error rate)"

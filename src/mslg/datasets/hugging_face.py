@@ -78,5 +78,5 @@ def _source(rows: Any, reading: Reading, frame: Frame | None, name: str, train: 
         numeric = [c for c in kinds if c not in (column, "id") and features[c].dtype.startswith(("float", "int"))]
         if not numeric:
             raise ValueError(f"{name} has neither an image column nor columns of numbers; it has: {', '.join(kinds)}")
-        store = TensorStore(np.stack([np.asarray(rows[c], dtype=np.float32) for c in numeric], 1))
+        store = TensorStore(np.stack([np.asarray(rows[c], dtype=np.float32) for c in numeric], 1), numeric)
     return Source(store=store, label=label, classes=classes, ids=ids)

@@ -52,8 +52,8 @@ def manifest(path: Path, *, reading: Reading) -> Bundle:
             log.info("%s: columns without a meaning here: %s", name, ", ".join(map(str, ignored)))
         return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
     refuse_shared_ids(table, name)
-    features = _features(table, name)
-    return bundle(table, classes, lambda rows: TensorStore(features[torch.from_numpy(rows)]), name=name)
+    store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
+    return bundle(table, classes, store.at, name=name)
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -163,10 +163,10 @@ def _check_paths(paths: pd.Series, name: str) -> None:
 
 
 def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
-    if "changed" in table and "true_label" in table:
+    if ("changed" in table and "true_label" in table) or "label_source" in table:
         raise ValueError(
-            f"{name} holds labels only, as mslg noise writes them; give the data they belong to and these as its "
-            f"labels: mslg fit DATA --labels {name}"
+            f"{name} holds labels only, as mslg noise and mslg apply write them; give the data they belong to and "
+            f"these as its labels: mslg fit DATA --labels {name}"
         )
     columns = [column for column in table if column not in KNOWN]
     texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]

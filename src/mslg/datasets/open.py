@@ -80,16 +80,20 @@ def subset(source: Source, count: int) -> Source:
 
 
 def relabelled(source: Source, path: Path) -> Source:
-    """The samples with labels from a table with the columns `id` and `label`, such as `mslg noise` writes."""
+    """The samples with labels from a table with the columns `id` and `label`, such as `mslg noise` and `mslg apply`
+    write. Samples that a reviewer has removed are not in the latter, and not trained on."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; give a .csv or .parquet with the columns id and label")
-    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
+    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
     missing = [column for column in ("id", "label") if column not in table]
     if missing:
         raise ValueError(f"{path} has no column {' and no column '.join(missing)}; it has: {', '.join(table.columns)}")
     found = dict(zip(table["id"].astype(str), table["label"].astype(str)))
     lost = [name for name in source.ids if name not in found]
-    if lost:
+    if lost and "label_source" in table and len(lost) < len(source):
+        log.info("%s leaves out %d of %d samples: they are not trained on", path, len(lost), len(source))
+        source = source.at(torch.tensor([place for place, name in enumerate(source.ids) if name in found]))
+    elif lost:
         raise ValueError(
             f"{path} has no label for {len(lost)} of {len(source)} samples, first '{lost[0]}'; "
             "its ids must be those of the data"

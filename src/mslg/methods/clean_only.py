@@ -25,3 +25,6 @@ class CleanOnly(OneNetwork):
             seen = self.log_probs(batch.inputs)
         self.network.train()
         return StepResult({"loss": loss.detach()}, seen)
+
+    def relative_cost(self, epoch: int) -> float:
+        return 4 / 3  # the look is a forward pass

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..batch import Batch, Inputs, call, logits_of
 from ..losses import cross_entropy
@@ -62,7 +63,7 @@ class CoTeaching(Method):
         if exponent <= 0:
             raise ValueError(f"exponent is {exponent}; it must be above 0, as a rule 1")
         self.forget_rate, self.exponent, self.ensemble = rate, exponent, ensemble
-        self.ramp_epochs = first_epoch("co-teaching's full forget rate", ramp, task.epochs)
+        self.ramp_epochs = 0 if task.warm else first_epoch("co-teaching's full forget rate", ramp, task.epochs)
         self.networks = TwoNetworks(task.new_network(), task.new_network())
         self.optimizers = [
             self.add_optimizer(name, [p for p in network.parameters() if p.requires_grad])
@@ -92,6 +93,9 @@ class CoTeaching(Method):
         }
         seen = torch.logaddexp(first.detach(), second.detach()) - math.log(2) if self.ensemble else first.detach()
         return StepResult(scalars, seen)
+
+    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+        return list(zip(self.networks.children(), self.optimizers))
 
     def deployed(self) -> nn.Module:
         return self.networks if self.ensemble else self.networks.first

@@ -58,7 +58,8 @@ class GeneralizedCE(OneNetwork):
             if prune_every <= 0:
                 raise ValueError(f"prune_every is {prune_every}; it must be above 0: a part of the run, or epochs")
             self.limit = loss_at(k, q)
-            self.first_prune_epoch = first_epoch("the pruning of generalized cross entropy", first_prune, task.epochs)
+            stage = "the pruning of generalized cross entropy"
+            self.first_prune_epoch = 0 if task.warm else first_epoch(stage, first_prune, task.epochs)
             self.prune_every = max(1, round(prune_every * task.epochs if prune_every < 1 else prune_every))
             self.register_buffer("kept", torch.ones(len(task.given), device=task.device))
 

@@ -8,8 +8,8 @@ found, which are fixed from then on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,8 @@ class JointOptimization(OneNetwork):
             raise ValueError(f"averaged is {averaged}; a label is the mean of at least 1 epoch's predictions")
         if final_rate_factor <= 0:
             raise ValueError(f"final_rate_factor is {final_rate_factor}; it must be above 0, or step 2 learns nothing")
-        self.first_refreshed_epoch = first_epoch("joint optimization's label refresh", first_refresh, task.epochs)
+        stage = "joint optimization's label refresh"
+        self.first_refreshed_epoch = 0 if task.warm else first_epoch(stage, first_refresh, task.epochs)
         self.restart_epoch = first_epoch("joint optimization's second step", restart, task.epochs)
         if self.restart_epoch < max(1, self.first_refreshed_epoch):
             raise ValueError(
@@ -88,9 +89,13 @@ class JointOptimization(OneNetwork):
         return 1.0 if within < -1e-9 else self.final_rate_factor * schedule("steps")(within)
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
-        if epoch == self.restart_epoch:
+        if epoch == self.restart_epoch and not self.task.warm:  # else the network is one that has been through step 2
             self.network = self.task.new_network()
             self.optimizer = self.add_optimizer("network", [p for p in self.network.parameters() if p.requires_grad])
+
+    def continue_from(self, state: Mapping[str, Any]) -> None:
+        super().continue_from(state)
+        self.predictions.zero_()  # those of the earlier run's step 1 are of another network
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         log_probs = self.log_probs(batch.inputs)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..batch import Batch, Inputs, call
 from ..bilevel import Bilevel, hessian_vector_product
@@ -74,7 +75,7 @@ class MLNT(Method):
         for name, value in {"inner_rate": inner_rate, "meta_weight": meta_weight}.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
-        self.first_student_epoch = first_epoch("MLNT's student", warm_up, task.epochs)
+        self.first_student_epoch = 0 if task.warm else first_epoch("MLNT's student", warm_up, task.epochs)
         self.labelings, self.replaced, self.neighbours = labelings, replaced, neighbours
         self.inner_rate, self.meta_weight, self.ramp = inner_rate, meta_weight, ramp
         steps = (task.epochs - self.first_student_epoch) * math.ceil(len(task.given) / task.batch_size)
@@ -101,6 +102,10 @@ class MLNT(Method):
         first, done = self.first_student_epoch, progress * self.task.epochs
         within = done / first if done < first - 1e-9 else (done - first) / (self.task.epochs - first)
         return self.task.schedule(within)
+
+    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+        name = "features" if self.epoch < self.first_student_epoch else "student"
+        return [(getattr(self, name), self.optimizers[name])]
 
     def deployed(self) -> nn.Module:
         return self.features if self.epoch < self.first_student_epoch else self.teacher

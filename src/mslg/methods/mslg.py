@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..batch import Batch, call
 from ..bilevel import Bilevel, Mode
@@ -120,7 +121,7 @@ class MSLG(OneNetwork):
             raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
         if prior == "matrix" and warm_up == 0 and task.pairs is None:
             raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples that carry both labels')
-        self.first_label_epoch = first_epoch("MSLG's label learning", warm_up, task.epochs)
+        self.first_label_epoch = 0 if task.warm else first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
         self.finish = finish
@@ -165,6 +166,8 @@ class MSLG(OneNetwork):
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         if self.auto_clean and data.clean is not None:
             raise ValueError("auto_clean is for runs without a clean set, and there is one; leave one of the two out")
+        if self.task.warm:
+            return  # what is chosen and estimated here, the earlier run has chosen and estimated
         if self.auto_clean and epoch == self.first_label_epoch:
             self.chosen = self._lowest_losses(data)
         if self.settled == "given":
@@ -182,7 +185,7 @@ class MSLG(OneNetwork):
             self._settle(self._better(data))
             log.info("MSLG: the labels start from the %s", STARTS[self.settled])
         if self.settled == "matrix" and self.entropy_weight is None:
-            self.entropy_used = sureness(*_outputs(self.network, data, data.clean))
+            self.entropy_used = sureness(*_outputs(self.network, data, data.drawn))
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if epoch + 1 == self.task.epochs and self.finish > 0 and data.clean is not None and data.select is not None:
@@ -220,6 +223,20 @@ class MSLG(OneNetwork):
             self._settle(settled)  # the loser's weights are not in the checkpoint
         return super().load_state_dict(state_dict, strict, assign)
 
+    def continue_from(self, state: Mapping[str, Any]) -> None:
+        if self.table.path is not None or "table.displacement" not in state:
+            raise ValueError(
+                "MSLG cannot take over a label table that is kept in a file; go on without table_file from a run "
+                "without it, or start anew with the decisions alone"
+            )
+        if state["_extra_state"]["extra"]["settled"] == "choose":
+            raise ValueError(
+                "the earlier run of MSLG ended in its warm-up, so it has no labels to go on with; start anew"
+            )
+        super().continue_from(state)
+        if not self.auto_clean:
+            self.chosen = torch.empty(0, dtype=torch.int64)  # there is a clean set now
+
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.settled != "matrix":
             return self.table.soft(index)
@@ -239,6 +256,10 @@ class MSLG(OneNetwork):
             decided = {"prior/matrix": float(self.settled == "matrix"), "entropy/weight": self.entropy_used}
             result.scalars.update({name: result.log_probs.new_full((), value) for name, value in decided.items()})
         return result
+
+    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+        rival = [] if self.rival is None else [(self.rival, self.rival_optimizer)]
+        return [*super().students(), *rival]
 
     def _warm_up(self, batch: Batch) -> StepResult:
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
@@ -310,7 +331,7 @@ class MSLG(OneNetwork):
         if self.first_label_epoch <= self.first_matrix_epoch:
             return "given"  # the rival was never trained
         contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
-        losses = {prior: calibrated_loss(*_outputs(network, data, data.clean)) for prior, network in contenders.items()}
+        losses = {prior: calibrated_loss(*_outputs(network, data, data.drawn)) for prior, network in contenders.items()}
         return min(losses, key=lambda prior: losses[prior])
 
     def _settle(self, prior: Prior) -> None:

@@ -26,3 +26,6 @@ class NoisyPlusClean(OneNetwork):
         loss = noisy_loss + self.clean_weight * clean_loss
         self.descend(loss)
         return StepResult({"loss": loss.detach(), "clean/loss": clean_loss.detach()}, log_probs.detach())
+
+    def relative_cost(self, epoch: int) -> float:
+        return 2.0

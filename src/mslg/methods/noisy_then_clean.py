@@ -41,3 +41,6 @@ class NoisyThenClean(CleanOnly):
         loss = cross_entropy(log_probs, batch.label).mean()
         self.descend(loss)
         return StepResult({"loss": loss.detach()}, log_probs.detach())
+
+    def relative_cost(self, epoch: int) -> float:
+        return super().relative_cost(epoch) if epoch >= self.first_clean_epoch else 1.0

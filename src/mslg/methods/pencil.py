@@ -78,7 +78,7 @@ class Pencil(OneNetwork):
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if final_rate_factor <= 0:
             raise ValueError(f"final_rate_factor is {final_rate_factor}; it must be above 0, or stage 3 learns nothing")
-        self.first_label_epoch = first_epoch("PENCIL's label learning", label_learning, task.epochs)
+        self.first_label_epoch = 0 if task.warm else first_epoch("PENCIL's label learning", label_learning, task.epochs)
         self.first_fixed_epoch = first_epoch("PENCIL's third stage", fixed_labels, task.epochs)
         if self.first_fixed_epoch <= self.first_label_epoch:
             raise ValueError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ class Corrected(OneNetwork):
     def __init__(self, task: Task, known: Tensor | None, warm_up: float) -> None:
         super().__init__(task)
         self.first_corrected_epoch = 0
-        if known is None:
+        self.known = known is not None
+        if known is None and not task.warm:
             if warm_up <= 0:
                 raise ValueError(f"warm_up is {warm_up}; it must be above 0: the matrix is estimated by what it trains")
             self.first_corrected_epoch = first_epoch("the corrected training", warm_up, task.epochs)
@@ -52,6 +54,12 @@ class Corrected(OneNetwork):
             self.transition.copy_(self.estimate(data))
         self.network = self.task.new_network().train()
         self.optimizer = self.add_optimizer("network", [p for p in self.network.parameters() if p.requires_grad])
+
+    def continue_from(self, state: Mapping[str, Any]) -> None:
+        told = self.transition.clone()
+        super().continue_from(state)
+        if self.known:  # one that was told may be another than before; one that was estimated is kept
+            self.transition.copy_(told)
 
     def learning_rate_factor(self, progress: float) -> float:
         start = self.first_corrected_epoch / self.task.epochs
@@ -88,9 +96,21 @@ def expected_counts(log_probs: Callable[[Inputs], Tensor], data: Splits, classes
     """(classes, classes) which labels a network trained on given ones expects the clean samples of each class to have
     been given: takes the place of counting where clean samples carry no given label."""
     expected = torch.zeros(classes, classes, dtype=torch.float64)
-    for batch in data.in_order(data.clean):
+    for batch in data.in_order(data.drawn):
         expected.index_add_(0, batch.label.cpu(), log_probs(batch.inputs).double().exp().cpu())
     return expected
+
+
+def deconvolved(joint: Tensor, confusion: Tensor, steps: int = 200) -> Tensor:
+    """(…, true, given) shares of the true and the given label, from those of the predicted and the given one: a
+    predictor with this confusion, P(predicted | true), would have seen them as `joint`. The most likely ones, by
+    expectation maximisation; right as far as predictor and noise make their mistakes independently of each other."""
+    joint = joint / joint.sum((-2, -1), keepdim=True)
+    found = joint.clone()
+    for _ in range(steps):
+        expected = confusion.transpose(-2, -1) @ found
+        found = found * (confusion @ (joint / expected.clamp_min(1e-12)))
+    return found / found.sum((-2, -1), keepdim=True)
 
 
 def count(given: Tensor, verified: Tensor, classes: int) -> Tensor:
@@ -102,10 +122,15 @@ def smooth(counts: Tensor, strength: float | None) -> Tensor:
     """Counts as a transition matrix: to each row `strength` pseudo-samples are added that are spread as in the pooled
     matrix. None: as many as predict each counted sample best from all the others."""
     prior = pool(counts)
-    if strength is None:
-        strength = max(STRENGTHS, key=lambda tried: leave_one_out(counts, prior, tried))
-    strength = max(strength, 1e-6)  # a row without any count becomes the pooled one
+    strength = max(best_strength(counts) if strength is None else strength, 1e-6)  # an empty row is the pooled one
     return (counts + strength * prior) / (counts.sum(1, keepdim=True) + strength)
+
+
+def best_strength(counts: Tensor) -> float:
+    """The number of pseudo-samples with which each counted sample is predicted best from all the others."""
+    prior = pool(counts)
+    best: float = max(STRENGTHS, key=lambda tried: leave_one_out(counts, prior, tried))
+    return best
 
 
 def pool(counts: Tensor) -> Tensor:

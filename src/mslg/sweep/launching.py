@@ -26,5 +26,6 @@ def write_command(folder: Path, cell: Cell, root: str | None, *, device: str = "
     recipe.parent.mkdir(parents=True, exist_ok=True)
     title = f"# {cell.row}, {cell.column}, seed {cell.seed}\n"
     write_atomically(recipe, (title + toml.dumps(cell.placed(**places(folder, root)))).encode())
-    words = ["--recipe", str(recipe), "-o", str(run), "--device", device, "--workers", str(workers), "--resume"]
+    words = ["--recipe", str(recipe), "-o", str(run), "--no-compare"]  # the sweep's rows are what is compared
+    words += ["--device", device, "--workers", str(workers), "--resume"]
     return shlex.join(["mslg", "fit", *words])

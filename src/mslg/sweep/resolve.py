@@ -14,6 +14,7 @@ from ..fitting import fit, method_settings
 from ..method import Task
 from ..methods import METHODS
 from ..recipe import TRAIN_KEYS, Settings
+from ..rounds import EPOCHS
 from .grid import Cell
 
 
@@ -22,6 +23,8 @@ def resolved(cell: Cell, places: Mapping[str, str | None]) -> Settings:
     settings = {name: dict(table) for name, table in cell.settings.items()}
     defaults = inspect.signature(fit).parameters
     settings["train"] = {key: settings["train"].get(key, defaults[key].default) for key in TRAIN_KEYS}
+    if settings["train"]["epochs"] is None:
+        settings["train"]["epochs"] = EPOCHS
     settings["method"] = _method(cell, settings, places)
     return settings
 

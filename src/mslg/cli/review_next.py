@@ -1,0 +1,61 @@
+"""`mslg review-next`: the samples of a run whose review would help most."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def review_next(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    count: Annotated[int, typer.Option("-n", "--count", help="How many samples.")] = 50,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv to write them into.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Pick the samples whose true labels may be expected to lower the clean loss most.
+
+    The gain is the chance that the label in use is wrong times what the right one would do to the loss of clean
+    samples, by the same gradient that the labels are learned with. Kinds of mistakes already picked count less.
+
+    Examples:
+
+    mslg review-next runs/first -n 50
+
+    mslg review-next runs/first -n 200 -o next.csv
+    """
+    if output is not None and output.exists() and not force:
+        raise FileExistsError(f"{output} is already there; choose another name, or replace it with --force")
+
+    from ..reviewing import review_next as choose
+
+    rows = choose(run, count=count, workers=workers)
+    if output is not None:
+        from ..files import write_atomically
+
+        write_atomically(output, rows.to_csv(index=False).encode())
+        print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)
+    if as_json:
+        told = {"format_version": 1, "samples": rows.to_dict(orient="records")}
+        print(json.dumps(told, ensure_ascii=False))
+    elif output is None and sys.stdout.isatty():
+        _show(rows)
+    elif output is None:
+        print(rows.to_csv(index=False), end="")
+
+
+def _show(rows: Any) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("rank", "id", "given label", "suggested label", "gain")
+    for row in rows.itertuples():
+        texts = (row.id, row.given_label, row.suggested_label)
+        table.add_row(str(row.rank), *map(escape, texts), f"{row.gain:.3g}")
+    Console().print(table)

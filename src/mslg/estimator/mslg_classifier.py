@@ -1,0 +1,94 @@
+"""MSLG as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import Classifier, Network, NewOptimizer
+
+
+class MSLGClassifier(Classifier):
+    """A classifier trained by MSLG: a soft label for every row, learned by a meta-gradient on clean samples.
+
+    MSLG's own settings are arguments, so that a search finds them; None is the method's default. Network and training
+    have the arguments of `NoisyLabelClassifier`.
+
+    label_rate       step of the label learning; 0 = none
+    look_ahead       how far ahead of the weights the clean gradient is taken
+    warm_up          part of the run before the label learning
+    prior            where labels start from: "choose", "given" or "matrix"
+    start, loss, entropy_weight, loss_scale, finish, mode, recompute, auto_share   see `mslg.MSLG`
+    preset           "published" or "released": the settings of the paper, or of its code
+    """
+
+    SETTINGS: ClassVar = (
+        *("label_rate", "look_ahead", "warm_up", "prior", "start", "loss", "entropy_weight", "loss_scale", "finish"),
+        *("mode", "recompute", "auto_share"),
+    )
+
+    def __init__(
+        self,
+        *,
+        label_rate: float | None = None,
+        look_ahead: float | None = None,
+        warm_up: float | None = None,
+        prior: str | None = None,
+        start: float | None = None,
+        loss: str | None = None,
+        entropy_weight: float | None = None,
+        loss_scale: float | None = None,
+        finish: float | None = None,
+        mode: str | None = None,
+        recompute: bool | None = None,
+        auto_share: float | None = None,
+        preset: str | None = None,
+        network: Network | None = None,
+        hidden: Sequence[int] = (256,),
+        epochs: int = 30,
+        batch_size: int = 64,
+        optimizer: str | NewOptimizer = "sgd",
+        learning_rate: float = 0.05,
+        weight_decay: float = 1e-4,
+        schedule: str = "cosine",
+        hold_out: bool = True,
+        fdr: float | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.label_rate = label_rate
+        self.look_ahead = look_ahead
+        self.warm_up = warm_up
+        self.prior = prior
+        self.start = start
+        self.loss = loss
+        self.entropy_weight = entropy_weight
+        self.loss_scale = loss_scale
+        self.finish = finish
+        self.mode = mode
+        self.recompute = recompute
+        self.auto_share = auto_share
+        self.preset = preset
+        self.network = network
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.hold_out = hold_out
+        self.fdr = fdr
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _method(self) -> str:
+        return "mslg"
+
+    def _settings(self) -> dict[str, Any]:
+        told = {name: getattr(self, name) for name in self.SETTINGS}
+        return {name: value for name, value in told.items() if value is not None}

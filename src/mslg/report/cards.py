@@ -1,0 +1,129 @@
+"""The suspects as the page needs them: short keys, class numbers instead of names, pictures as data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from PIL import Image
+
+from .data import size_of
+
+BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
+SMALLER = (128, 80)  # pixels: pictures are made so small when the page grows too large
+PNG = b"\x89PNG"
+
+Card = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The suspects on the page, the clean samples they name, and what the page lacks."""
+
+    shown: list[Card]  # worst first
+    clean: list[Card]
+    epochs: list[int]
+    ids: list[str]  # of all suspects that the run has kept
+    missing: str | None = None  # why there are none
+
+    def payload(self) -> dict[str, Any]:
+        """What goes into the page: only those clean samples that are named."""
+        named = sorted({place for card in self.shown for place in card["nearest"]})
+        place = {old: new for new, old in enumerate(named)}
+        shown = [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in self.shown]
+        return {"cards": shown, "clean": [self.clean[old] for old in named], "epochs": self.epochs}
+
+
+def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
+    """The worst suspects of a run, at most so many."""
+    path = folder / "suspects.parquet"
+    if not path.exists():
+        why = "This run was made before suspects were kept beside the labels: run it again to review them here."
+        return Cards([], [], [], [], why)
+    ids = pq.read_table(path, columns=["id"])["id"].to_pylist()
+    if not ids:
+        return Cards([], [], [], [], "No sample of this run has a label quality, so there is nothing to review.")
+    rows = next(pq.ParquetFile(path).iter_batches(batch_size=max(most, 1))).to_pylist()[:most]
+    verified = folder / "clean_samples.parquet"
+    clean = pq.read_table(verified).to_pylist() if verified.exists() else []
+    place = {row["id"]: number for number, row in enumerate(clean)}
+    number = {name: at for at, name in enumerate(classes)}
+    return Cards(
+        [_card(row, number, place) for row in rows],
+        [{"id": row["id"], "label": number[row["verified_label"]], "view": _view(row)} for row in clean],
+        [epoch + 1 for epoch in rows[0]["history_epochs"]] if rows else [],
+        ids,
+        None if rows else "The page was made without samples (--cards 0).",
+    )
+
+
+def smaller(cards: Cards, side: int) -> Cards:
+    """The same with pictures of at most so many pixels."""
+    return replace(cards, shown=[{**card, "view": _shrunk(card["view"], side)} for card in cards.shown])
+
+
+def fitting(cards: Cards, room: int) -> Cards:
+    """As many of the cards as fit into so many bytes, worst first."""
+    kept, used, seen = [], 0, set[int]()
+    for card in cards.shown:
+        new = set(card["nearest"]) - seen
+        used += size_of(card) + sum(size_of(cards.clean[place]) for place in new)
+        if used > room:
+            break
+        seen |= new
+        kept.append(card)
+    return replace(cards, shown=kept)
+
+
+def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
+    soft = [0.0 if value is None or math.isnan(value) else value for value in row["soft_label"]]
+    given, suggested = number[row["given_label"]], number[row["suggested_label"]]
+    best = sorted(range(len(soft)), key=lambda at: -soft[at])
+    card = {
+        "id": row["id"],
+        "rank": row["rank"],
+        "given": given,
+        "suggested": suggested,
+        "predicted": number[row["predicted_label"]],
+        "quality": _rounded(row["label_quality"]),
+        "soft": [[at, _rounded(soft[at])] for at in best if at in (*best[:BARS], given, suggested)],
+        "history": [_rounded(value) for value in row["history_given"]],
+        "guesses": row["history_predicted"],
+        "nearest": [place[name] for name in row["nearest"] if name in place],
+        "view": _view(row),
+    }
+    return card | ({"path": row["path"]} if row.get("path") else {})
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+def _view(row: Card) -> Card:
+    """A view as JSON; a picture also tells its size, so that small ones can be drawn with sharp pixels."""
+    kind, content = row["view_kind"], row["view"]
+    if kind == "text":
+        return {"kind": "text", "text": content.decode(errors="replace")}
+    if kind == "values":
+        return {"kind": "values", **json.loads(content)}
+    with Image.open(BytesIO(content)) as image:
+        width, height = image.size
+    form = "png" if content.startswith(PNG) else "webp"
+    data = f"data:image/{form};base64,{base64.b64encode(content).decode()}"
+    return {"kind": "image", "data": data, "width": width, "height": height}
+
+
+def _shrunk(view: Card, side: int) -> Card:
+    if view["kind"] != "image" or max(view["width"], view["height"]) <= side:
+        return view
+    file = BytesIO()
+    with Image.open(BytesIO(base64.b64decode(view["data"].partition(",")[2]))) as image:
+        image.thumbnail((side, side))
+        image.save(file, "WEBP", quality=70, method=2)
+    return _view({"view_kind": "image", "view": file.getvalue()})

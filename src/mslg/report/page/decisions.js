@@ -1,0 +1,150 @@
+// What the reviewer has decided: kept in this browser, undone, written to files and read from them.
+
+const KINDS = {
+  accept: "accepted",
+  keep: "kept",
+  relabel: "relabelled",
+  remove: "removed",
+  skip: "skipped",
+};
+const COLUMNS = ["id", "decision", "label", "given_label", "suggested_label"];
+
+const storage = {
+  problem: null,
+  read(key) {
+    try {
+      return JSON.parse(window.localStorage.getItem(key));
+    } catch (error) {
+      this.problem = this.problem ?? error;
+      return null;
+    }
+  },
+  write(key, value) {
+    try {
+      window.localStorage.setItem(key, JSON.stringify(value));
+    } catch (error) {
+      this.problem = this.problem ?? error;
+    }
+  },
+};
+
+class Decisions {
+  constructor(cards, key) {
+    this.cards = new Map(cards.map((card) => [card.id, card]));
+    this.key = key;
+    this.past = []; // of changes: each a list of [id, what was decided before]
+    this.restore();
+  }
+
+  // Another window of the same report may have changed what is kept.
+  restore() {
+    const known = (storage.read(this.key) ?? []).filter(([id, kind]) => this.cards.has(id) && kind in KINDS);
+    this.decided = new Map(known.map(([id, kind, label]) => [id, { kind, label }]));
+  }
+
+  save() {
+    storage.write(this.key, [...this.decided].map(([id, { kind, label }]) => [id, kind, label]));
+  }
+
+  of(card) {
+    return this.decided.get(card.id);
+  }
+
+  // Changes are [card, kind, label]; together they are undone at once.
+  decide(changes) {
+    this.past.push(changes.map(([card]) => [card.id, this.decided.get(card.id)]));
+    for (const [card, kind, label] of changes) this.decided.set(card.id, { kind, label });
+    this.save();
+  }
+
+  // The card that was changed first, or null if there is nothing to undo.
+  undo() {
+    const change = this.past.pop();
+    if (!change) return null;
+    for (const [id, before] of change) {
+      if (before) this.decided.set(id, before);
+      else this.decided.delete(id);
+    }
+    this.save();
+    return this.cards.get(change[0][0]);
+  }
+
+  rows() {
+    return [...this.cards.values()]
+      .filter((card) => this.decided.has(card.id))
+      .map((card) => {
+        const { kind, label } = this.decided.get(card.id);
+        return [card.id, kind, label, className(card.given), className(card.suggested)];
+      });
+  }
+
+  csv() {
+    const cell = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    return [COLUMNS, ...this.rows()].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+  }
+
+  json() {
+    const named = this.rows().map((row) => Object.fromEntries(COLUMNS.map((name, place) => [name, row[place]])));
+    return `${JSON.stringify({ format_version: 1, decisions: named }, null, 1)}\n`;
+  }
+
+  // Takes over what a file says of the cards on this page; returns how many rows it has and how many were used.
+  load(text) {
+    const rows = text.trimStart().startsWith("{") ? jsonRows(text) : csvRows(text);
+    const labels = new Set(data.classes);
+    const changes = [];
+    for (const row of rows) {
+      const card = this.cards.get(row.id);
+      if (!card || !(row.decision in KINDS)) continue;
+      if (row.given_label && row.given_label !== className(card.given)) continue;
+      const implied = { accept: className(card.suggested), keep: className(card.given), remove: "", skip: "" };
+      const label = implied[row.decision] ?? row.label;
+      if (row.decision === "relabel" && !labels.has(label)) continue;
+      if (row.decision === "accept" && row.label && row.label !== label) continue; // another label was suggested then
+      changes.push([card, row.decision, label]);
+    }
+    if (changes.length) this.decide(changes);
+    return { all: rows.length, used: changes.length };
+  }
+}
+
+function jsonRows(text) {
+  const found = JSON.parse(text).decisions;
+  if (!Array.isArray(found)) throw new Error("it has no list of decisions");
+  return found.filter((row) => row && typeof row === "object");
+}
+
+function csvRows(text) {
+  const [header, ...rows] = csvCells(text.replace(/^\ufeff/, ""));
+  if (!header || !header.includes("id") || !header.includes("decision")) throw new Error("it has no columns id and decision");
+  return rows.map((row) => Object.fromEntries(header.map((name, place) => [name, row[place] ?? ""])));
+}
+
+// RFC 4180: commas, quotes around what has any, doubled quotes inside.
+function csvCells(text) {
+  const rows = [];
+  let row = [];
+  let cell = "";
+  let quoted = false;
+  const endRow = () => {
+    row.push(cell);
+    if (row.length > 1 || row[0] !== "") rows.push(row);
+    row = [];
+    cell = "";
+  };
+  for (let place = 0; place < text.length; place += 1) {
+    const character = text[place];
+    if (quoted) {
+      if (character !== '"') cell += character;
+      else if (text[place + 1] === '"') cell += text[(place += 1)];
+      else quoted = false;
+    } else if (character === '"') quoted = true;
+    else if (character === ",") {
+      row.push(cell);
+      cell = "";
+    } else if (character === "\n") endRow();
+    else if (character !== "\r") cell += character;
+  }
+  endRow();
+  return rows;
+}

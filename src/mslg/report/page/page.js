@@ -1,0 +1,112 @@
+// Parts, theme, keys and files of the page.
+
+function effectiveTheme() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ?? (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+function setUpTheme() {
+  const button = byId("theme");
+  const tell = () => button.setAttribute("aria-pressed", String(effectiveTheme() === "dark"));
+  const kept = storage.read("mslg-report-theme");
+  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = effectiveTheme() === "dark" ? "light" : "dark";
+    storage.write("mslg-report-theme", document.documentElement.dataset.theme);
+    tell();
+  });
+  tell();
+}
+
+const reviewing = () => window.location.hash === "#review";
+
+function setUpParts() {
+  const show = () => {
+    for (const part of ["summary", "review"]) {
+      const shown = (part === "review") === reviewing();
+      byId(part).hidden = !shown;
+      if (shown) byId(`to-${part}`).setAttribute("aria-current", "page");
+      else byId(`to-${part}`).removeAttribute("aria-current");
+    }
+    window.scrollTo(0, 0);
+  };
+  window.addEventListener("hashchange", show);
+  show();
+}
+
+function save(name, kind, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: kind }));
+  element("a", { href: address, download: name }).click();
+  window.setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+function setUpReview() {
+  const review = new Review();
+  const chooser = new Chooser(review);
+  const actions = {
+    a: () => review.decide("accept"),
+    k: () => review.decide("keep"),
+    r: () => chooser.open(),
+    x: () => review.decide("remove"),
+    s: () => review.decide("skip"),
+    u: () => review.undo(),
+    j: () => review.move(1),
+    ArrowRight: () => review.move(1),
+    p: () => review.move(-1),
+    ArrowLeft: () => review.move(-1),
+    "?": () => byId("help").showModal(),
+  };
+  const buttons = { accept: "a", keep: "k", relabel: "r", remove: "x", skip: "s", undo: "u", next: "j", before: "p", "open-help": "?" };
+  for (const [id, key] of Object.entries(buttons)) byId(id).addEventListener("click", actions[key]);
+  byId("page-before").addEventListener("click", () => review.turn(-1));
+  byId("page-after").addEventListener("click", () => review.turn(1));
+  for (const field of FIELDS) byId(field).addEventListener(field === "search" ? "input" : "change", () => review.refresh());
+  byId("clear").addEventListener("click", () => {
+    for (const field of FIELDS) byId(field).value = { state: "any", which: "all", order: "rank" }[field] ?? "";
+    review.refresh();
+  });
+  byId("save-csv").addEventListener("click", () => save("decisions.csv", "text/csv", review.decisions.csv()));
+  byId("save-json").addEventListener("click", () => save("decisions.json", "application/json", review.decisions.json()));
+  byId("load").addEventListener("click", () => byId("file").click());
+  byId("file").addEventListener("change", async () => {
+    if (byId("file").files.length) await review.load(byId("file").files[0]);
+    byId("file").value = "";
+  });
+  const shortcuts = byId("shortcuts");
+  shortcuts.checked = storage.read("mslg-report-shortcuts") !== false;
+  shortcuts.addEventListener("change", () => storage.write("mslg-report-shortcuts", shortcuts.checked));
+  document.addEventListener("keydown", (event) => {
+    const busy = event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]");
+    if (busy || !reviewing() || !shortcuts.checked || event.target.closest("input, select, textarea, .text, .row")) return;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (key in actions) actions[key]();
+    else if (/^[0-9]$/.test(key) && review.card) {
+      if (!digitsChoose) chooser.open(key);
+      else if (key !== "0" && review.card.soft[key - 1]) review.decide("relabel", review.card.soft[key - 1][0]);
+    } else return;
+    event.preventDefault();
+  });
+  for (const button of document.querySelectorAll("[data-pair]")) {
+    button.addEventListener("click", () => {
+      const [given, suggested] = button.dataset.pair.split(",");
+      byId("clear").click();
+      for (const [field, value] of [["given", given], ["suggested", suggested]]) byId(field).value = value;
+      review.refresh();
+      window.location.hash = "#review";
+    });
+  }
+  window.addEventListener("storage", (event) => {
+    if (event.key !== review.key) return;
+    review.decisions.restore();
+    review.refresh();
+  });
+  window.addEventListener("beforeunload", (event) => {
+    if (storage.problem && review.decisions.decided.size) event.preventDefault();
+  });
+  byId("filters").open = window.innerWidth > 720;
+}
+
+setUpTheme();
+setUpParts();
+if (data.cards.length) setUpReview();
+for (const button of document.querySelectorAll("dialog .close")) button.addEventListener("click", () => button.closest("dialog").close());

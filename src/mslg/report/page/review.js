@@ -1,0 +1,290 @@
+// Going through the samples: which are listed, which one is looked at, and what is decided about it.
+
+const PAGE = 24;
+const STATES = {
+  any: () => true,
+  undecided: (decision) => !decision,
+  decided: (decision) => Boolean(decision),
+};
+const ORDERS = {
+  rank: (left, right) => left.rank - right.rank,
+  quality: (left, right) => right.quality - left.quality || left.rank - right.rank,
+  pair: (left, right) => left.given - right.given || left.suggested - right.suggested || left.rank - right.rank,
+};
+const FIELDS = ["given", "suggested", "depth", "state", "which", "search", "order"];
+// A digit chooses one of the soft label's first classes, unless classes are named by digits: then it is typed.
+const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
+
+class Review {
+  constructor() {
+    this.cards = data.cards;
+    this.key = `mslg-report-${data.fingerprint}`;
+    this.decisions = new Decisions(this.cards, this.key);
+    this.fillFilters();
+    this.card = null;
+    this.recall();
+    this.refresh();
+  }
+
+  fillFilters() {
+    for (const [field, key] of [["given", "given"], ["suggested", "suggested"]]) {
+      const times = new Map();
+      for (const card of this.cards) times.set(card[key], (times.get(card[key]) ?? 0) + 1);
+      const classes = [...times.keys()].sort((left, right) => left - right);
+      byId(field).append(...classes.map((number) => element("option", { value: number }, `${short(className(number), 40)} (${times.get(number)})`)));
+    }
+    const depths = [10, 25, 50, 100, 200, 500, 1000].filter((depth) => depth < this.cards.length);
+    byId("depth").append(...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)));
+    byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
+    if (this.cards.every((card) => !flagged(card))) byId("which").value = "all";
+  }
+
+  // Filters and place as they were before the page was closed.
+  recall() {
+    const before = storage.read(`${this.key}-place`) ?? {};
+    for (const field of FIELDS) {
+      const value = before[field];
+      const place = byId(field);
+      if (typeof value !== "string") continue;
+      if (place.tagName !== "SELECT" || [...place.options].some((option) => option.value === value)) place.value = value;
+    }
+    this.card = this.decisions.cards.get(before.card) ?? null;
+  }
+
+  remember() {
+    const fields = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
+    storage.write(`${this.key}-place`, { ...fields, card: this.card?.id });
+  }
+
+  // The samples that the filters let through, apart from what was decided about them.
+  selected() {
+    const { given, suggested, depth, which, search } = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
+    const wanted = search.trim().toLowerCase();
+    return this.cards.filter(
+      (card) =>
+        (given === "" || card.given === Number(given)) &&
+        (suggested === "" || card.suggested === Number(suggested)) &&
+        (depth === "" || card.rank < Number(depth)) &&
+        (which === "all" || flagged(card)) &&
+        (wanted === "" || card.id.toLowerCase().includes(wanted)),
+    );
+  }
+
+  refresh() {
+    const state = byId("state").value;
+    const chosen = STATES[state] ?? ((decision) => decision?.kind === state);
+    const selected = this.selected();
+    const at = this.list ? Math.max(0, this.list.indexOf(this.card)) : 0;
+    this.list = selected.filter((card) => chosen(this.decisions.of(card))).sort(ORDERS[byId("order").value]);
+    // A sample that has left the list is followed by the one that took its place.
+    if (!this.list.includes(this.card)) this.card = this.list[Math.min(at, this.list.length - 1)] ?? null;
+    this.selection = selected;
+    this.draw();
+  }
+
+  draw() {
+    const reviewed = this.selection.filter((card) => this.decisions.of(card)).length;
+    byId("progress").max = Math.max(1, this.selection.length);
+    byId("progress").value = reviewed;
+    byId("reviewed").textContent = `${count(reviewed)} of ${count(this.selection.length)} reviewed`;
+    byId("found").textContent = `${count(this.list.length)} ${this.list.length === 1 ? "sample" : "samples"} listed`;
+    byId("precision").textContent = this.precision();
+    byId("card").hidden = !this.card;
+    byId("nothing").hidden = Boolean(this.card);
+    for (const id of ["save-csv", "save-json"]) byId(id).disabled = this.decisions.decided.size === 0;
+    byId("undo").disabled = this.decisions.past.length === 0;
+    if (this.card) {
+      if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
+      else showDecision(this.card, this.decisions.of(this.card));
+      byId("accept").disabled = !flagged(this.card);
+      byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
+    }
+    this.drawnCard = this.card;
+    this.drawTiles();
+    this.remember();
+    byId("storage").hidden = !storage.problem;
+  }
+
+  drawTiles() {
+    const pages = Math.max(1, Math.ceil(this.list.length / PAGE));
+    const page = Math.floor(Math.max(0, this.list.indexOf(this.card)) / PAGE);
+    const held = byId("tiles").contains(document.activeElement);
+    byId("tiles").replaceChildren(...this.list.slice(page * PAGE, (page + 1) * PAGE).map((card) => this.tile(card)));
+    if (held) byId("tiles").querySelector("[aria-current]")?.focus();
+    byId("page").textContent = `page ${count(page + 1)} of ${count(pages)}`;
+    byId("page-before").disabled = page === 0;
+    byId("page-after").disabled = page >= pages - 1;
+  }
+
+  tile(card) {
+    const decision = this.decisions.of(card);
+    const told = `Sample ${short(card.id, 40)}, ${words(card)}, ${decision ? KINDS[decision.kind] : "undecided"}`;
+    const arrow = flagged(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
+    const long = className(card.given).length + className(card.suggested).length > 9;
+    const caption = element("span", { class: long ? "caption long" : "caption" }, classNamed(card.given, 24, { class: "given" }), ...arrow);
+    const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
+    const attributes = { type: "button", class: "tile", "aria-label": told, "aria-current": card === this.card ? "true" : null };
+    const button = element("button", attributes, element("span", { class: "face" }, thumbnail(card.view)), caption, mark);
+    button.addEventListener("click", () => this.goTo(card));
+    return element("li", {}, button);
+  }
+
+  // Of the first samples that are all reviewed: how many were really wrong, beside what the run said before.
+  precision() {
+    let [depth, judged, wrong] = [0, 0, 0];
+    for (const card of this.cards.filter(flagged)) {
+      const decision = this.decisions.of(card);
+      if (!decision) break;
+      depth += 1;
+      if (decision.kind === "skip") continue;
+      judged += 1;
+      if (decision.kind !== "keep") wrong += 1;
+    }
+    if (judged < 5) return "";
+    const [low, high] = interval(wrong, judged);
+    const found = `Of the first ${count(depth)}, ${count(wrong)} of ${count(judged)} judged were really wrong: ${percent(wrong / judged)} (${percent(low)} to ${percent(high)}).`;
+    const stated = data.precision.reduce((best, row) => (best && Math.abs(best.depth - depth) <= Math.abs(row.depth - depth) ? best : row), null);
+    if (!stated) return found;
+    const range = stated.low === undefined ? "" : ` (${percent(stated.low)} to ${percent(stated.high)})`;
+    return `${found} The run had said ${percent(stated.estimate)}${range} for the first ${count(stated.depth)}.`;
+  }
+
+  goTo(card) {
+    this.card = card;
+    this.draw();
+  }
+
+  move(by) {
+    const at = this.list.indexOf(this.card) + by;
+    if (at < 0 || at >= this.list.length) return announce(by > 0 ? "This is the last sample." : "This is the first sample.");
+    this.goTo(this.list[at]);
+    announce(`Sample ${short(this.card.id, 40)}, ${words(this.card)}.`);
+  }
+
+  turn(by) {
+    const page = Math.floor(Math.max(0, this.list.indexOf(this.card)) / PAGE) + by;
+    if (this.list[page * PAGE]) this.goTo(this.list[page * PAGE]);
+  }
+
+  decide(kind, number = null) {
+    const { card } = this;
+    if (!card) return;
+    if (kind === "relabel" && number === card.given) return this.decide("keep");
+    if (kind === "relabel" && number === card.suggested) return this.decide("accept");
+    if (kind === "accept" && !flagged(card)) return this.decide("keep");
+    const label = { accept: className(card.suggested), keep: className(card.given), relabel: className(number ?? 0) }[kind] ?? "";
+    this.decisions.decide([[card, kind, label]]);
+    const at = this.list.indexOf(card);
+    this.refresh();
+    if (this.card === card && at + 1 < this.list.length) this.goTo(this.list[at + 1]);
+    const as = kind === "relabel" ? ` as ${short(label, 40)}` : "";
+    const next = this.card && this.card !== card ? ` Now ${short(this.card.id, 40)}: ${words(this.card)}.` : " That was the last one.";
+    announce(`${short(card.id, 40)} ${KINDS[kind]}${as}.${next}`);
+  }
+
+  undo() {
+    const card = this.decisions.undo();
+    if (!card) return announce("There is nothing to undo.");
+    this.refresh();
+    if (this.list.includes(card)) this.goTo(card);
+    announce(`Undone: ${short(card.id, 40)} is ${KINDS[this.decisions.of(card)?.kind] ?? "undecided"} again.`);
+  }
+
+  async load(file) {
+    try {
+      const { all, used } = this.decisions.load(await file.text());
+      this.refresh();
+      announce(`${count(used)} of ${count(all)} decisions taken over${used < all ? "; the others are about other samples, labels or suggestions" : ""}.`);
+    } catch (error) {
+      announce(`${file.name} cannot be read as decisions: ${error.message}.`);
+    }
+  }
+}
+
+// Wilson's interval, 90 %.
+function interval(wrong, judged) {
+  const z = 1.645;
+  const share = wrong / judged;
+  const centre = share + (z * z) / (2 * judged);
+  const spread = z * Math.sqrt((share * (1 - share)) / judged + (z * z) / (4 * judged * judged));
+  const scale = 1 + (z * z) / judged;
+  return [Math.max(0, (centre - spread) / scale), Math.min(1, (centre + spread) / scale)];
+}
+
+let fading = null;
+
+function announce(text) {
+  const place = byId("status");
+  place.textContent = text;
+  place.classList.add("fresh");
+  window.clearTimeout(fading);
+  fading = window.setTimeout(() => place.classList.remove("fresh"), 6000);
+}
+
+// A class by name: type to narrow the list, arrows and Enter to choose.
+class Chooser {
+  constructor(review) {
+    this.review = review;
+    this.dialog = byId("chooser");
+    this.input = byId("chooser-search");
+    this.input.addEventListener("input", () => this.list());
+    this.input.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  open(typed = "") {
+    if (!this.review.card) return;
+    this.input.value = typed;
+    this.dialog.showModal();
+    this.list();
+  }
+
+  list() {
+    const { card } = this.review;
+    const first = card.soft.map(([number]) => number);
+    const rest = data.classes.map((_, number) => number).filter((number) => !first.includes(number));
+    const wanted = this.input.value.trim().toLowerCase();
+    const starts = (number) => className(number).toLowerCase().startsWith(wanted);
+    const found = [...first, ...rest].filter((number) => className(number).toLowerCase().includes(wanted));
+    if (wanted) found.sort((left, right) => Number(starts(right)) - Number(starts(left)));
+    this.found = found.slice(0, 200);
+    this.at = 0;
+    const shares = new Map(card.soft);
+    byId("chooser-list").replaceChildren(
+      ...this.found.map((number, place) => {
+        const key = digitsChoose && !wanted && place < Math.min(9, first.length) ? element("kbd", {}, String(place + 1)) : null;
+        const which = number === card.given ? "given" : number === card.suggested ? "suggested" : "";
+        const share = shares.has(number) ? element("span", { class: "number" }, shares.get(number).toFixed(2)) : null;
+        const option = element("li", { role: "option", id: `option-${place}`, class: which }, key, classNamed(number, 60), which ? element("small", {}, which) : null, share);
+        option.addEventListener("click", () => this.choose(place));
+        return option;
+      }),
+    );
+    byId("chooser-none").hidden = this.found.length > 0;
+    this.mark();
+  }
+
+  mark() {
+    for (const option of byId("chooser-list").children) option.setAttribute("aria-selected", String(option.id === `option-${this.at}`));
+    const current = byId(`option-${this.at}`);
+    if (current) this.input.setAttribute("aria-activedescendant", current.id);
+    else this.input.removeAttribute("aria-activedescendant");
+    current?.scrollIntoView({ block: "nearest" });
+  }
+
+  key(event) {
+    const moves = { ArrowDown: 1, ArrowUp: -1 };
+    if (event.key in moves) {
+      this.at = (this.at + moves[event.key] + this.found.length) % Math.max(1, this.found.length);
+      this.mark();
+    } else if (event.key === "Enter") this.choose(this.at);
+    else if (digitsChoose && this.input.value === "" && /^[1-9]$/.test(event.key) && event.key <= this.review.card.soft.length) this.choose(Number(event.key) - 1);
+    else return;
+    event.preventDefault();
+  }
+
+  choose(place) {
+    if (this.found[place] === undefined) return;
+    this.dialog.close();
+    this.review.decide("relabel", this.found[place]);
+  }
+}

@@ -1,0 +1,217 @@
+"""What the numbers of a run mean, in sentences; and in plain words what a run cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .charts import Chart, Series
+from .gather import Gathered
+
+FIRST = 200  # depth of the list whose precision is told in the headline
+MATRIX = 30  # classes up to which the transition matrix is shown as one
+PAIRS = 30  # of classes that are listed instead
+
+STATES = {"done": "finished", "stopped": "stopped early, when its time was used up", "failed": "failed"}
+BASES = {
+    "pairs": "estimated on {} clean samples that carry a given and a verified label",
+    "injected": "estimated on {} clean samples, some of whose labels were made wrong on purpose",
+}
+CURVES = {
+    "Accuracy": {
+        "test/accuracy": "test set",
+        "report/accuracy": "held-out clean samples",
+        "select/accuracy": "clean samples for selection",
+    },
+    "Training labels that are right": {
+        "labels/accuracy": "soft labels",
+        "predictions/accuracy": "predictions",
+        "given/accuracy": "given labels",
+    },
+    "Training labels that differ from the given ones": {
+        "labels/differ": "soft labels",
+        "predictions/differ": "predictions",
+    },
+    "Loss": {"train/loss": "training", "clean/loss": "clean samples", "test/loss": "test set"},
+}
+
+
+class Tile(NamedTuple):
+    """One number of the summary."""
+
+    value: str
+    name: str
+    more: str = ""
+
+
+class Headline(NamedTuple):
+    """The finding in one sentence, and what stands behind it."""
+
+    title: str
+    sentences: list[str]
+
+
+def headline(run: Gathered) -> Headline:
+    """How many labels are wrong, and how far the list can be trusted."""
+    errors: Mapping[str, Any] = run.summary.get("label_errors") or {}
+    found, all_ = run.labels.flagged, run.labels.samples
+    count = errors.get("count") or {}
+    if (estimate := count.get("estimate")) is None:
+        return Headline(f"{found:,} of {all_:,} labels look wrong", [])
+    sentences = [f"{count['low']:,.0f} to {count['high']:,.0f}, 90 % interval."] if count.get("low") is not None else []
+    sentences[0:1] = [" ".join([*sentences, f"{found:,} are flagged and listed, worst first."])]
+    if (first := _at_depth(errors)) is not None:
+        sentences.append(f"Of the first {first['depth']:,} listed about {_about(first)} are really wrong.")
+    flagged = errors.get("flagged") or {}
+    if flagged.get("estimate") is not None:
+        sentences.append(f"Of all {flagged['depth']:,} flagged about {_about(flagged)} are.")
+    basis = BASES.get(str(errors.get("basis")), "").format(f"{errors.get('samples') or 0:,}")
+    if basis:
+        sentences.append(f"{basis[0].upper()}{basis[1:]}.")
+    return Headline(f"About {estimate:,.0f} of {all_:,} labels are wrong", sentences)
+
+
+def tiles(run: Gathered) -> list[Tile]:
+    """The numbers at the top."""
+    last = run.summary.get("last", {})
+    parts = run.summary.get("clean_samples", {})
+    held_out = parts.get("report") or 0
+    clean = sum(parts.values())
+    found = [Tile(f"{run.labels.flagged:,}", "labels flagged", f"of {run.labels.samples:,} training samples")]
+    for key, name, more in (
+        ("test/accuracy", "accuracy on the test set", ""),
+        ("report/accuracy", "accuracy on held-out clean samples", f"{held_out:,} samples" if held_out else ""),
+        ("given/accuracy", "given labels right", "by the true labels"),
+        ("suggested/accuracy", "suggested labels right", "by the true labels"),
+    ):
+        if last.get(key) is not None:
+            found.append(Tile(_share(last[key], 1), name, more))
+    if clean:
+        found.append(Tile(f"{clean:,}", "clean samples", _parts(parts)))
+    return found
+
+
+def missing(run: Gathered) -> list[str]:
+    """What this run cannot tell, and why."""
+    summary, found = run.summary, []
+    errors = summary.get("label_errors") or {}
+    if not errors.get("count"):
+        found.append(f"how many labels are wrong in all: {errors.get('why') or 'this run made no estimate of it'}")
+    comparison = summary.get("comparison") or {}
+    if not comparison.get("controls"):
+        why = str(comparison.get("verdict", "this run was not compared with any")).removeprefix("not compared: ")
+        found.append(f"whether simpler training would have done as well: {why}")
+    if not summary.get("transition"):
+        found.append("which class is mistaken for which: this run estimated no transition matrix")
+    last = summary.get("last", {})
+    if last.get("test/accuracy") is None and last.get("report/accuracy") is None:
+        found.append(
+            "how accurate the model is: there is no test set, and fewer than 200 clean samples are all needed to learn"
+        )
+    return found
+
+
+def charts(run: Gathered) -> list[Chart]:
+    """Curves over the epochs."""
+    found = []
+    for title, lines in CURVES.items():
+        if title.endswith("the given ones") and any("given/accuracy" in entry for entry in run.history):
+            continue  # where true labels are known, this says less than the chart before it
+        series = [
+            Series(name, points)
+            for key, name in lines.items()
+            if len(points := [(entry["epoch"] + 1, entry[key]) for entry in run.history if _number(entry.get(key))]) > 1
+        ]
+        if series:
+            found.append(Chart(title, "epoch", series, percent=title != "Loss"))
+    return found
+
+
+def precision_chart(run: Gathered) -> Chart | None:
+    """How many of the listed labels are really wrong, the further down the list the fewer."""
+    rows = [row for row in _precision(run.summary.get("label_errors") or {}) if row["depth"] > 0]
+    if len(rows) < 2:
+        return None
+    band = [(row["low"], row["high"]) for row in rows] if all(row.get("low") is not None for row in rows) else None
+    line = Series("really wrong", [(row["depth"], row["estimate"]) for row in rows], band)
+    return Chart(
+        "Listed labels that are really wrong",
+        "samples from the top of the list",
+        [line],
+        log=rows[-1]["depth"] > 20 * rows[0]["depth"],
+    )
+
+
+def stated_precision(run: Gathered) -> list[dict[str, float]]:
+    """What the run says of its list, for comparison with what a person finds."""
+    return [
+        {key: row[key] for key in ("depth", "estimate", "low", "high") if row.get(key) is not None}
+        for row in _precision(run.summary.get("label_errors") or {})
+    ]
+
+
+def transition(run: Gathered) -> list[list[float]] | None:
+    """The matrix, if it is small enough to be shown as one."""
+    matrix = run.summary.get("transition")
+    return matrix if matrix and len(run.classes) <= MATRIX else None
+
+
+def transition_pairs(run: Gathered) -> list[tuple[int, int, float]]:
+    """The largest entries off the diagonal: true class, given class, share."""
+    matrix = run.summary.get("transition") or []
+    pairs = [(row, column, share) for row, line in enumerate(matrix) for column, share in enumerate(line)]
+    return sorted((pair for pair in pairs if pair[0] != pair[1]), key=lambda pair: -pair[2])[:PAIRS]
+
+
+def about(run: Gathered) -> list[tuple[str, str]]:
+    """What kind of run it was."""
+    config, summary = run.config, run.summary
+    data, network, train = (config.get(table, {}) for table in ("data", "network", "train"))
+    found = [
+        ("data", str(data.get("source", "given in Python"))),
+        ("clean set", str(data.get("clean", ""))),
+        ("noise added", _noise(data)),
+        ("method", str(config.get("method", {}).get("name", ""))),
+        ("network", str(network.get("name", network.get("class", "")))),
+        ("epochs", f"{summary.get('epochs', 0)} of {train.get('epochs', summary.get('epochs', 0))}"),
+        ("seed", str(train.get("seed", ""))),
+        ("state", STATES.get(str(summary.get("state")), str(summary.get("state")))),
+        ("mslg", str(config.get("versions", {}).get("mslg", ""))),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def _noise(data: Mapping[str, Any]) -> str:
+    if not data.get("noise"):
+        return ""
+    return f"{data['noise']}, {_share(data['rate'])}" if data.get("rate") is not None else str(data["noise"])
+
+
+def _parts(parts: Mapping[str, int]) -> str:
+    if not (parts.get("select") or parts.get("report")):
+        return "all of them steer the learning"
+    return f"{parts.get('meta', 0):,} steer, {parts.get('select', 0):,} select, {parts.get('report', 0):,} report"
+
+
+def _precision(errors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = [row for row in errors.get("precision") or [] if row.get("estimate") is not None]
+    return sorted(rows, key=lambda row: row["depth"])
+
+
+def _at_depth(errors: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The deepest entry that a person may well get through."""
+    rows = _precision(errors)
+    return next((row for row in reversed(rows) if row["depth"] <= FIRST), rows[0] if rows else None)
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    between = "" if row.get("low") is None else f" ({100 * row['low']:.0f} to {100 * row['high']:.0f})"
+    return _share(row["estimate"]) + between
+
+
+def _share(value: float, digits: int = 0) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and value == value and abs(value) != float("inf")
