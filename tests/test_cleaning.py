@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 from mslg.cleaning import cleaned, format_of, write
-from mslg.cleaning.folder import MARK, folder_names, safe_name
+from mslg.cleaning.folder import MARK, _free, folder_names, safe_name
 from mslg.cleaning.samples import Sample, has_paths
 from mslg.datasets.open import open_named, relabelled
 from mslg.run import Run
@@ -108,6 +109,18 @@ def test_what_was_reviewed_before_may_be_reviewed_again_and_what_was_verified_st
     assert found["7"].label == "ant"
     assert found["8"].label == "Ant"
     assert "10" not in found, "removed in an earlier round, and known to have been there"
+
+
+def test_what_was_removed_before_cannot_be_brought_back_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = a_run(tmp_path / "run", ROWS)
+    (run.path / "decisions.csv").write_text("id,decision,label,given_label,suggested_label\n10,remove,,ant,Ant\n")
+    again = tmp_path / "d.csv"
+    again.write_text("id,decision,label\n1,keep,\n10,keep,\n")
+    assert "10" not in samples(run, again)
+    assert "1 samples that now have a label were removed before" in caplog.text
+    assert "such as '10'" in caplog.text
 
 
 def test_decisions_about_unknown_samples_are_refused(tmp_path: Path) -> None:
@@ -267,6 +280,16 @@ class TestFolder:
         with pytest.raises(FileNotFoundError, match=r"1 files are not there, such as .*3/1.png"):
             self.write(run, tmp_path / "out")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "run"]
+
+
+def test_many_files_of_one_name_take_no_time() -> None:
+    taken: dict[str, int] = {}
+    begun = time.perf_counter()
+    found = [_free("image.jpg", taken) for _ in range(20_000)]
+    assert time.perf_counter() - begun < 2
+    assert found[:3] == ["image.jpg", "image-2.jpg", "image-3.jpg"]
+    assert len(set(found)) == 20_000
+    assert _free("IMAGE-2.jpg", taken) == "IMAGE-2-2.jpg"
 
 
 def test_names_are_safe_and_different() -> None:

@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from mslg.error_rate import (
+    APART,
     DRAWS,
     FEW,
     NONE,
@@ -332,13 +333,14 @@ def test_a_class_that_no_held_out_sample_has() -> None:
 
 
 def test_many_classes_with_few_samples_each() -> None:
-    for pairs in (True, False):
-        found, odds, wrong = world(0, noise(0.3, 30), clean=300, pairs=pairs).judged()
-        share, first = told(found, odds, (50,))
-        # Without pairs much is asked of few samples: 900 entries of a matrix.
-        assert abs(share.estimate - float(wrong.double().mean())) < (0.06 if pairs else 0.25)
-        assert first.estimate > share.estimate
-        assert abs(first.estimate - float(wrong[:50].double().mean())) < 0.2
+    found, odds, wrong = world(0, noise(0.3, 30), clean=300).judged()
+    share, first = told(found, odds, (50,))
+    assert abs(share.estimate - float(wrong.double().mean())) < 0.06
+    assert first.estimate > share.estimate
+    assert abs(first.estimate - float(wrong[:50].double().mean())) < 0.2
+    # Without pairs 900 entries of a matrix would be asked of the held-out samples, fewer than 10 a class.
+    found = world(0, noise(0.3, 30), clean=300, pairs=False).judged()[0]
+    assert (found.basis, found.why, found.calibration) == ("none", APART, None)
 
 
 UNEVEN = torch.tensor(
@@ -373,6 +375,33 @@ def test_clean_samples_drawn_fairly_are_not_weighed() -> None:
     data = Splits(samples_of(label), None, None, None)
     clean = torch.cat([torch.arange(99) % 3, torch.tensor([3])])
     assert (_class_weights(clean, clean, 4, data) == 1).all()
+
+
+def test_after_a_review_the_statement_is_about_what_is_left() -> None:
+    held: dict[bool, int] = {True: 0, False: 0}
+    for seed in range(6):
+        made = world(seed, noise(0.1), samples=4000)
+        weighed = weighed_by(made.held_out, made.data, made.trace, 4)
+        odds, order = weighed.evidence.odds(made.probs, made.given).sort(descending=True, stable=True)
+        wrong = (made.given != made.true)[order]
+        left = replace(made.data, train=made.data.train.at(order[200:].sort().values))
+        share = float(wrong[200:].double().mean())
+        for told_of in (True, False):
+            data = replace(left, decided=200, decided_wrong=int(wrong[:200].sum())) if told_of else left
+            found = state(weighed, odds[200:], data, made.trace).calibration
+            assert found is not None
+            low, high = found.share_among(3800)[1:]
+            held[told_of] += low <= share <= high
+    assert held[True] >= 5
+    assert held[False] <= 2, "what was found is still counted"
+
+
+def test_a_review_that_found_more_than_was_to_be_expected_leaves_few() -> None:
+    made = world(0, noise(0.1))
+    found, odds, _ = made._replace(data=replace(made.data, decided=300, decided_wrong=300)).judged()
+    share, everything = told(found, odds, (len(odds),))
+    assert 0 <= share.low <= share.estimate < 0.01
+    assert everything.estimate < 0.01
 
 
 def test_the_same_seed_gives_the_same_statement() -> None:
@@ -411,7 +440,7 @@ def test_without_a_statement_no_list_can_be_kept_to_an_error_rate() -> None:
     made = world(0)
     alone = replace(made.data, select=None)
     rate = state(Weighed(bayes(noise(0.3)), "none"), torch.zeros(9), alone, made.trace)
-    advice = r"fdr = 0\.1 cannot be kept: no held-out clean samples.*; give more clean samples, or leave fdr out"
+    advice = r"fdr = 0\.1 cannot be kept: no clean samples are held out.*; give more clean samples, or leave fdr out"
     with pytest.raises(ValueError, match=advice):
         rate.cut(torch.zeros(9), 0.1)
     with pytest.raises(ValueError, match=advice):

@@ -194,6 +194,14 @@ def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkey
         fit(epochs=40, time_budget=1.0)
 
 
+def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslg.fitting.seconds_per_plain_step", lambda method, data: 0.1)
+    result = fit(epochs=40, time_budget=31.0, output=tmp_path / "run", resume=True)
+    assert len(result.history) == 13
+
+
 def test_a_long_run_announces_its_cost(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.execution.seconds_per_plain_step", lambda method, data: 10.0)
     fit(epochs=4)

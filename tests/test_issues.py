@@ -170,7 +170,7 @@ def test_an_error_rate_that_cannot_be_kept_is_refused_before_training(
 ) -> None:
     monkeypatch.setattr("mslg.fitting.execute", lambda *_, **__: pytest.fail("trained for nothing"))
     settings: dict[str, Any] = {"clean": 240, "hold_out": False} if clean == 0 else {"clean": clean}
-    with pytest.raises(ValueError, match=r"fdr = 0\.1 cannot be kept: no held-out clean samples.*leave fdr out"):
+    with pytest.raises(ValueError, match=r"fdr = 0\.1 cannot be kept: no clean samples are held out.*leave fdr out"):
         fit(fdr=0.1, **settings)
     for fdr in (0, 1, 5.0, math.nan):
         with pytest.raises(ValueError, match="must be between 0 and 1"):
@@ -183,7 +183,7 @@ def test_without_held_out_samples_the_summary_says_why_it_states_nothing() -> No
         "basis": "none",
         "samples": 0,
         "fdr": None,
-        "why": "no held-out clean samples: it takes 200 clean samples to hold some out",
+        "why": "no clean samples are held out: it takes 200 clean samples to hold some out",
     }
 
 
@@ -227,7 +227,9 @@ def test_reviewed_samples_are_no_evidence() -> None:
     assert torch.equal(after.evidence.columns, before.evidence.columns)
     assert after.rate.calibration is not None
     assert before.rate.calibration is not None
-    assert torch.equal(after.rate.calibration.share, before.rate.calibration.share)
+    found = int((source.label[chosen] != source.true_label[chosen]).sum())
+    left = before.rate.calibration.share * len(data.train) - found
+    assert torch.allclose(after.rate.calibration.share, (left / len(reviewed.train)).clamp(1e-4, 1 - 1e-4))
     assert after.rate.samples == before.rate.samples - 60
 
 
@@ -239,3 +241,20 @@ def test_a_judgement_without_calibration_gives_the_posterior_as_quality() -> Non
     assert trace.final is not None
     right = judgement.evidence.posterior(trace.final, source.label).gather(1, source.label[:, None]).squeeze(1)
     assert torch.allclose(judgement.quality(), right, atol=1e-9)
+
+
+def test_a_final_look_that_is_worse_than_the_passing_ones_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    source = noisy(480)
+    method, data, trace = trained(source, 220)
+    fair = judge(source, data, method, trace)
+    assert trace.final is not None
+    assert "does worse on its own training samples" not in caplog.text
+    with torch.no_grad():
+        for weight in method.network.parameters():
+            weight.mul_(-1)  # says the opposite of what it has learned
+    broken = judge(source, data, method, trace)
+    assert trace.final is None
+    assert "does worse on its own training samples" in caplog.text
+    index = data.train.index
+    assert torch.equal(trace.said(index), trace.mean[index])
+    assert fair.odds.shape == broken.odds.shape

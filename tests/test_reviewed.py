@@ -45,6 +45,8 @@ def test_they_join_the_steering_part_with_their_verified_labels() -> None:
     assert before.clean is not None
     assert len(after.clean) == len(before.clean) + 3
     assert after.reviewed == 3
+    assert after.decided == 3
+    assert after.decided_wrong == sum(DATA.given[p] != DATA.true[p] for p in (3, 5, 9)), "the removed one has no class"
     added = after.clean.at(torch.arange(len(before.clean), len(after.clean)))
     assert added.label.tolist() == DATA.true[[3, 5, 9]].tolist()
     (inputs,) = added.store.batches([added.index])
@@ -144,7 +146,7 @@ def test_clean_batches_follow_from_the_position() -> None:
     assert resumed.position == 9
 
 
-@pytest.mark.parametrize(("count", "size", "steps"), [(24, 8, 10), (7, 8, 1), (30, 4, 3), (2, 64, 5)])
+@pytest.mark.parametrize(("count", "size", "steps"), [(24, 8, 10), (7, 8, 1), (30, 4, 3), (2, 64, 5), (6, 2, 4)])
 def test_every_reviewed_sample_is_visited_once_an_epoch(count: int, size: int, steps: int) -> None:
     chosen = decided(list(range(count)))
     data = with_reviewed(split(NOISY, None, batch_size=size), NOISY, chosen)
@@ -155,6 +157,12 @@ def test_every_reviewed_sample_is_visited_once_an_epoch(count: int, size: int, s
         assert torch.equal(torch.cat([batch.label for batch in batches]), torch.tensor(DATA.true)[index])
         assert max(len(batch.index) for batch in batches) <= size
         assert min(len(batch.index) for batch in batches) > 1, "batch norm cannot take one alone"
+
+
+def test_no_reviewed_sample_is_studied_alone_in_the_smallest_batches() -> None:
+    data = with_reviewed(split(NOISY, None, batch_size=2), NOISY, decided([1, 2, 3, 4, 5]))
+    sizes = [len(batch.index) for step in range(4) for batch in data.reviewed_batches(0, step, 4)]
+    assert sorted(sizes) == [2, 3]
 
 
 def test_one_reviewed_sample_alone_only_steers() -> None:

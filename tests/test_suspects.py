@@ -74,6 +74,21 @@ def test_clean_samples_out_of_the_noisy_data_keep_their_ids(tmp_path: Path) -> N
     assert clean["verified_label"].tolist() == [str(data.true[names.index(name)]) for name in clean["id"]]
 
 
+def test_a_clean_and_a_reviewed_sample_of_one_position_are_two(tmp_path: Path) -> None:
+    data = blobs()
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text("id,decision,label\n" + "".join(f"{p},relabel,{data.true[p]}\n" for p in range(40)))
+    _, suspects, clean = fitted(tmp_path / "run", decisions=decisions)
+    assert clean["id"].is_unique
+    assert {name for row in suspects["nearest"] for name in row} == set(clean["id"])
+    both = [name.removesuffix(" (2)") for name in clean["id"] if name.endswith(" (2)")]
+    assert both, "some have the same position"
+    for name in both:
+        rows = clean.set_index("id")
+        for called, inputs in ((name, data.clean_x), (f"{name} (2)", data.x)):
+            assert json.loads(rows.loc[called, "view"])["values"] == pytest.approx(inputs[int(name)], rel=1e-3)
+
+
 def test_without_a_clean_set_the_samples_that_served_as_one_are_the_neighbours(tmp_path: Path) -> None:
     result, _, clean = fitted(tmp_path / "run", clean="auto", epochs=6)
     served = result.method.excluded()

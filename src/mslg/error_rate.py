@@ -8,8 +8,9 @@ held out and carry a given label, by a logistic curve
 z is taken within each group, held-out and training samples: both were given their labels in the same way, so equal
 places among their own kind mean the same, though the network knows its training samples better and is surer of them.
 The level is such that the mean over the training samples is the share of wrong labels among all clean samples that
-carry both labels. Everything is drawn again and again with random weights on the clean samples (the Bayesian
-bootstrap); the intervals are the range of the middle nine tenths of the draws.
+carry both labels, less the wrong ones that a review has found and taken out. Everything is drawn again and again with
+random weights on the clean samples (the Bayesian bootstrap); the intervals are the range of the middle nine tenths of
+the draws.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ BINS = 1000
 MOST = 4096  # held-out labels that the slope is fitted to: more would cost time and say little more
 WORK = 2**25  # of all draws of a deconvolution: with many classes there are fewer draws
 FAR = 2.0  # standard deviations from which clean samples are called drawn in other shares than the training samples
-NONE = "no held-out clean samples: it takes 200 clean samples to hold some out"
+ROUGH = 0.2  # such a share is off by about this in its log odds where the noise does not follow the network's mistakes
+A_CLASS = 10  # held-out clean samples, at least, where the noise must be worked out from the network's mistakes
+NONE = "no clean samples are held out: it takes 200 clean samples to hold some out"
 FEW = "too few held-out clean samples carry the label they had been given"
+APART = (
+    f"clean samples that do not carry the label they had been given must be {A_CLASS} a class, held out, and are fewer"
+)
 UNSEEN = "no training samples were trained on"
 
 
@@ -149,22 +155,25 @@ def missing(data: Splits) -> str | None:
     if not held_out:
         return NONE
     both = sum(int((part.given >= 0).sum()) for part in held_out if part.given is not None)
-    return FEW if data.pairs is not None and both < FEWEST else None
+    if data.pairs is not None:
+        return FEW if both < FEWEST else None
+    classes = int(data.train.label.max()) + 1
+    return APART if sum(map(len, held_out)) < A_CLASS * classes else None
 
 
 def state(weighed: Weighed, odds: Tensor, data: Splits, trace: Trace) -> ErrorRate:
     """The error rate of a list with these odds, sorted or not."""
     held_out = weighed.held_out
-    if held_out is None or weighed.odds is None or len(odds) < 2:
+    if held_out is None or weighed.odds is None or len(odds) < 2 or missing(data) is not None:
         return ErrorRate(len(odds), "none", 0, missing(data) or UNSEEN)
     number = int(held_out.sample.max()) + 1
     random = generator(data.seed, "error rate")
     weight = torch.empty(DRAWS, number, dtype=torch.float64).exponential_(generator=random)[:, held_out.sample]
     if weighed.basis == "pairs":
-        share = _share_of_pairs(held_out, weight, data, random)
+        share = _share_left(_share_of_pairs(held_out, weight, data, random), data)
         weight = weight * _class_weights(held_out.given, held_out.verified, held_out.probs.shape[1], data)
     else:
-        share = _share_of_predictions(held_out, weight, data, trace)
+        share = _share_of_predictions(held_out, weight, data, trace, random)
     wrong = (held_out.given != held_out.verified).double()
     centre = (weight * weighed.odds).sum(1) / weight.sum(1)
     apart = weighed.odds - centre[:, None]
@@ -223,7 +232,18 @@ def _share_of_pairs(held_out: Labelled, weight: Tensor, data: Splits, random: to
     return count_wrong / (weight.sum(1) + few.sum(1))
 
 
-def _share_of_predictions(held_out: Labelled, weight: Tensor, data: Splits, trace: Trace) -> Tensor:
+def _share_left(share: Tensor, data: Splits) -> Tensor:
+    """(draws,) share of wrong labels among the training samples that are left, from that among all there were: clean
+    samples are a draw of all, and a review takes wrong labels out more than right ones."""
+    if not data.decided:
+        return share
+    left = share * (len(data.train) + data.decided) - data.decided_wrong
+    return (left / len(data.train)).clamp(1e-4, 1 - 1e-4)
+
+
+def _share_of_predictions(
+    held_out: Labelled, weight: Tensor, data: Splits, trace: Trace, random: torch.Generator
+) -> Tensor:
     """(draws,) share of wrong labels, worked out from the predictions for the training samples and the mistakes of the
     network on the held-out ones. Half of the draws use predictions made in passing, which are worse than those on the
     held-out samples and make the share too high; the others the finished network's, which knows the labels it was given
@@ -244,7 +264,8 @@ def _share_of_predictions(held_out: Labelled, weight: Tensor, data: Splits, trac
     )
     # Drawn mistakes fit the predictions less well than the counted ones, which looks like more wrong labels.
     shares = shares + (middle - torch.stack([shares[half == one].mean() for one in (0, 1)]))[half]
-    return shares.clamp(1e-4, 1 - 1e-4).repeat(DRAWS // draws + 1)[:DRAWS]
+    shares = shares.clamp(1e-4, 1 - 1e-4).repeat(DRAWS // draws + 1)[:DRAWS]
+    return torch.sigmoid(shares.logit() + ROUGH * torch.randn(DRAWS, generator=random, dtype=torch.float64))
 
 
 def _class_weights(given: Tensor, verified: Tensor, classes: int, data: Splits) -> Tensor:

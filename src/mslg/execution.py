@@ -31,6 +31,7 @@ from .train import EpochRecord, NonFiniteLoss, Position, refuse_non_finite, trai
 
 log = logging.getLogger("mslg")
 
+SHOWN = 200  # classes up to which a transition matrix is written down: beyond, nobody reads it
 LONG = 120  # seconds: a run longer than this announces its cost before it starts
 
 
@@ -126,7 +127,8 @@ def execute(
     judgement = judge(source, data, learner, position.trace, fdr=fdr)
     suggested = suggestions(source, data, position.trace, judgement)
     summary["label_errors"] = stated(source, data, judgement, suggested, fdr)
-    summary["transition"] = judgement.evidence.transition().tolist()
+    if len(source.classes) <= SHOWN:
+        summary["transition"] = judgement.evidence.transition().tolist()
     summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
     if (right := exam.right(suggested)) is not None and "last" in summary:
         summary["last"] |= finite({"suggested/accuracy": right})

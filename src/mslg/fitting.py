@@ -165,7 +165,7 @@ def fit(
 
     learner = round_.lead(build_method(method, new_task(epochs), data, preset, settings), method)
     check_outputs(learner, data)
-    if time_budget is not None and not resume:
+    if time_budget is not None and resumed is None:
         shorter = _fitting_epochs(learner, data, epochs, time_budget)
         if shorter != epochs:
             log.warning("%d epochs fit into %s; %d were asked for", shorter, in_words(time_budget), epochs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,16 @@ from torch import Tensor
 
 from .error_rate import ErrorRate, state
 from .evidence import Evidence, weigh
+from .files import replacing
 from .method import Method
 from .source import Located, Source
 from .splits import Splits
 from .trace import Trace
 
+log = logging.getLogger("mslg")
+
 FORMAT = 1
+WORSE = 0.7  # of the probability of given labels: below this part of it, a final look is not to be trusted
 PIECE = 65536  # rows handled at a time: the table may be larger than memory
 ENTRIES = 2**22  # of a posterior handled at a time: with many classes, fewer rows
 
@@ -56,6 +61,12 @@ class Judgement:
 def judge(source: Source, data: Splits, method: Method, trace: Trace, *, fdr: float | None = None) -> Judgement:
     """Look at every training sample once more with the finished network, and weigh what it says against the label."""
     trace.final = final_predictions(method, data, trace)
+    if not _worth_more(trace, data):
+        log.warning(
+            "the finished network does worse on its own training samples than it did while it learned them, as batch "
+            "norm does after few steps: the list rests on what it said in passing; train longer or in smaller batches"
+        )
+        trace.final = None
     weighed = weigh(method, data, trace)
     pieces = pieces_of(data.train.index, len(source.classes))
     odds = torch.cat([weighed.evidence.odds(trace.said(piece), source.label[piece]) for piece in pieces])
@@ -75,6 +86,18 @@ def final_predictions(method: Method, data: Splits, trace: Trace) -> Tensor:
             table[batch.index.cpu()] = method.predict(batch.inputs).exp().to("cpu", torch.float16)
     method.train(training)
     return table
+
+
+def _worth_more(trace: Trace, data: Splits) -> bool:
+    """Whether the final look agrees with the given labels about as well as the predictions made in passing did."""
+    assert trace.final is not None
+    index = data.train.index[trace.seen()[data.train.index.to(trace.visits.device)].cpu()]
+    if not len(index):
+        return True
+    given = trace.given[index.to(trace.given.device)]
+    passing = trace.mean[index.to(trace.mean.device)].gather(1, given.unsqueeze(1)).mean()
+    final = trace.final[index, given.cpu()].float().mean()
+    return float(final) >= WORSE * float(passing)
 
 
 def posterior(trace: Trace, evidence: Evidence, index: Tensor, given: Tensor) -> Tensor:
@@ -149,16 +172,12 @@ def label_frame(source: Source, data: Splits, method: Method, trace: Trace, judg
 
 def write_labels(path: Path, source: Source, data: Splits, method: Method, trace: Trace, judgement: Judgement) -> None:
     """The rows as a Parquet file, written piece by piece."""
-    temporary = path.with_name(f".{path.name}.partial")
-    writer: pq.ParquetWriter | None = None
-    for frame in label_frames(source, data, method, trace, judgement):
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-        if writer is None:
-            soft = table.schema.get_field_index("soft_label")
-            schema = table.schema.set(soft, pa.field("soft_label", pa.list_(pa.float32())))
-            schema = schema.with_metadata({**(schema.metadata or {}), b"format_version": str(FORMAT).encode()})
-            writer = pq.ParquetWriter(temporary, schema)
-        writer.write_table(table.cast(writer.schema))
-    if writer is not None:
-        writer.close()
-    temporary.replace(path)
+    frames = label_frames(source, data, method, trace, judgement)
+    first = pa.Table.from_pandas(next(frames), preserve_index=False)
+    soft = first.schema.get_field_index("soft_label")
+    schema = first.schema.set(soft, pa.field("soft_label", pa.list_(pa.float32())))
+    schema = schema.with_metadata({**(schema.metadata or {}), b"format_version": str(FORMAT).encode()})
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        writer.write_table(first.cast(schema))
+        for frame in frames:
+            writer.write_table(pa.Table.from_pandas(frame, preserve_index=False).cast(schema))

@@ -37,17 +37,20 @@ def with_reviewed(data: Splits, source: Source, decisions: Mapping[str, Decision
     kept = ~torch.isin(data.train.index, torch.tensor(list(decided)))
     train = data.train.at(kept.nonzero().flatten())
     check_train(train, source.classes)
+    given = dict(zip(decided, source.label[list(decided)].tolist()))
     verified = {position: number[each.label] for position, each in decided.items() if each.verified}
     log.info("%d reviewed samples join the clean set, %d are removed", len(verified), len(decided) - len(verified))
+    right = sum(given[position] == label for position, label in verified.items())
+    data = replace(data, train=train, decided=len(verified), decided_wrong=len(verified) - right)
     if not verified:
-        return replace(data, train=train)
+        return data
     index, label = torch.tensor(list(verified)), torch.tensor(list(verified.values()))
     # Their given labels count as unknown: of samples chosen because their labels look wrong, most labels are wrong,
     # and a transition matrix or a noise rate counted on them would say so of all.
     unknown = torch.full_like(label, -1)
     chosen = Samples(source.store, index, label, unknown, source)
     clean = chosen if data.clean is None else _together(data.clean, chosen)
-    return replace(data, train=train, clean=clean, reviewed=len(chosen))
+    return replace(data, clean=clean, reviewed=len(chosen))
 
 
 def _together(clean: Samples, chosen: Samples) -> Samples:

@@ -65,6 +65,8 @@ class Splits:
     augment: Augment = UNCHANGED
     augment_clean: bool = False  # whether clean batches are changed at random too
     reviewed: int = 0  # so many of `clean`, the last ones, were chosen for a review: no fair draw of the data
+    decided: int = 0  # reviewed samples that have left `train`; without removed ones, for which no clean one stands
+    decided_wrong: int = 0  # of these, how many had a wrong label
 
     @property
     def drawn(self) -> Samples | None:
@@ -115,7 +117,7 @@ class Splits:
         visited once an epoch, in batches of their own, evenly among the others."""
         if self.clean is None or self.reviewed < 2:  # batch norm cannot take one sample alone
             return
-        count = -(-self.reviewed // self.batch_size)
+        count = min(-(-self.reviewed // self.batch_size), self.reviewed // 2)
         due = [number for number in range(count) if (number + 1) * steps // (count + 1) == step]
         if not due:
             return

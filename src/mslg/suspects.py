@@ -4,6 +4,7 @@ network thought of them as it learned, and the clean samples that are most like 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -41,6 +42,7 @@ def write_suspects(folder: Path, source: Source, data: Splits, method: Method, t
     index = data.train.index[places]
     clean = data.clean_batches(0, excluded=method.excluded()).samples
     nearest = _nearest(method, data, data.train.at(places), clean)
+    names = _names(clean, sorted({place for row in nearest for place in row}))
     views = [view_of(source, position, side=SIDE) for position in index.tolist()]
     columns = {
         "view_kind": pa.array([view.kind for view in views], pa.string()),
@@ -48,13 +50,14 @@ def write_suspects(folder: Path, source: Source, data: Splits, method: Method, t
         "history_epochs": pa.array([list(trace.epochs)] * len(index), pa.list_(pa.int32())),
         "history_given": pa.array(_history(trace.given_history, index, float), pa.list_(pa.float32())),
         "history_predicted": pa.array(_history(trace.predicted_history, index, int), pa.list_(pa.int32())),
-        "nearest": pa.array([_ids(clean, row) for row in nearest], pa.list_(pa.string())),
+        "nearest": pa.array(
+            [[names[place] for place in row if place in names] for row in nearest], pa.list_(pa.string())
+        ),
     }
     for name, column in columns.items():
         rows = rows.append_column(name, column)
     _write(folder / "suspects.parquet", rows)
-    named = sorted({place for row in nearest for place in row})
-    _write(folder / "clean_samples.parquet", pa.Table.from_pylist(_clean_rows(clean, named, source.classes), CLEAN))
+    _write(folder / "clean_samples.parquet", pa.Table.from_pylist(_clean_rows(clean, names, source.classes), CLEAN))
 
 
 def _worst(path: Path) -> tuple[pa.Table, Tensor]:
@@ -121,17 +124,25 @@ def _history(columns: list[Tensor], index: Tensor, kind: Any) -> list[list[Any]]
     return [[kind(value) for value in row] for row in chosen.tolist()]
 
 
-def _ids(clean: Samples | None, places: list[int]) -> list[str]:
+def _names(clean: Samples | None, places: list[int]) -> dict[int, str]:
+    """What the clean samples at these places are called. Ids that are only positions may be those of two samples, one
+    of the clean set and one that was reviewed: the later one is called by its number too."""
+    names: dict[int, str] = {}
     if clean is None or clean.origin is None:
-        return []
-    return [clean.origin.ids[position] for position in clean.index[places].tolist()]
+        return names
+    times: Counter[str] = Counter()
+    for place, position in zip(places, clean.index[places].tolist()):
+        name = clean.origin.ids[position]
+        times[name] += 1
+        names[place] = name if times[name] == 1 else f"{name} ({times[name]})"
+    return names
 
 
-def _clean_rows(clean: Samples | None, places: list[int], classes: tuple[str, ...]) -> list[dict[str, Any]]:
+def _clean_rows(clean: Samples | None, names: dict[int, str], classes: tuple[str, ...]) -> list[dict[str, Any]]:
     if clean is None or clean.origin is None:
         return []
     rows = []
-    for name, place in zip(_ids(clean, places), places):
+    for place, name in names.items():
         view = view_of(clean.origin, int(clean.index[place]), side=CLEAN_SIDE)
         label = classes[int(clean.label[place])]
         rows.append({"id": name, "verified_label": label, "view_kind": view.kind, "view": view.content})

@@ -76,7 +76,7 @@ def test_apply_tells_what_became_of_the_samples(place: Path) -> None:
     done = mslg("apply", "first", "d.csv", "-o", "some.csv", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "239 samples with labels: 236 given, 3 reviewed;" in done.stderr
-    assert "1 removed: some.csv" in done.stderr
+    assert "1 removed; written to some.csv" in done.stderr
     done = mslg("apply", "first", "d.csv", "-o", "some.csv", cwd=place)
     assert done.returncode == 1
     assert "some.csv is already there" in done.stderr

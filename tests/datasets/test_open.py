@@ -71,6 +71,24 @@ def test_the_same_path_in_two_folders_is_the_same_sample_only_if_the_files_are(
     assert len(data.pairs[0]) == 3
 
 
+def test_a_file_put_into_another_class_is_the_same_sample_with_both_labels(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    noisy = trees.image_folder(tmp_path / "noisy")
+    clean = trees.image_folder(tmp_path / "clean", each=1, start=100)
+    (clean / "bee" / "1.png").write_bytes((noisy / "ant" / "1.png").read_bytes())
+    trees.picture(noisy / "cat" / "deep" / "lost.png", 1, 300)
+    trees.picture(clean / "bee" / "deep" / "lost.png", 1, 300)
+    with caplog.at_level(logging.INFO, logger="mslg"):
+        opened = open_data({"source": str(noisy), "clean": str(clean)})
+    assert isinstance(opened.clean, Source)
+    assert opened.clean.ids == ("ant/100.jpg", "ant/1.png", "bee/100.jpg", "cat/deep/lost.png", "cat/100.jpg")
+    assert "2 images of the clean set are in the data under another class" in caplog.text
+    data = split(opened.train, opened.clean)
+    assert data.pairs is not None
+    assert [labels.tolist() for labels in data.pairs] == [[0, 2], [1, 1]]
+
+
 def test_verified_labels_of_a_clean_manifest_count(tmp_path: Path) -> None:
     noisy = trees.manifest(tmp_path)
     rows = pd.read_csv(noisy)

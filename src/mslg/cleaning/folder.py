@@ -30,7 +30,7 @@ def write_folder(
     try:
         for name in names.values():
             (temporary / name).mkdir(parents=True)
-        taken: dict[str, set[str]] = {name: set() for name in names.values()}
+        taken: dict[str, dict[str, int]] = {name: {} for name in names.values()}
         missing: list[str] = []
         for piece in pieces:
             for sample in piece:
@@ -58,7 +58,7 @@ def write_folder(
 
 def folder_names(classes: Sequence[str]) -> dict[str, str]:
     """A folder for each class that every file system can have, and that is a folder here and nowhere else."""
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     return {name: _free(safe_name(name), taken) for name in classes}
 
 
@@ -75,15 +75,17 @@ def safe_name(name: str) -> str:
     return safe
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """The name, or with a number where there is one like it already: some file systems know no capitals."""
+def _free(name: str, taken: dict[str, int]) -> str:
+    """The name, or with a number where there is one like it already: some file systems know no capitals. `taken` has
+    the last number tried of each name, as a million files may all be called alike."""
     stem, dot, suffix = name.rpartition(".")
     base, ending = (stem, f".{suffix}") if dot and stem else (name, "")
-    free, number = name, 1
+    free, number = name, taken.get(name.casefold(), 1)
     while free.casefold() in taken:
         number += 1
         free = f"{base}-{number}{ending}"
-    taken.add(free.casefold())
+    taken[name.casefold()] = number
+    taken.setdefault(free.casefold(), 1)
     return free
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 from ..decisions import Decisions, Piece, read_decisions
 from ..rounds import DECISIONS, read_division
 from ..run import Run
+
+log = logging.getLogger("mslg")
 
 
 class Sample(NamedTuple):
@@ -53,6 +56,7 @@ def cleaned(run: Run, decisions: Path | None, *, accept_rest: bool = False) -> t
     if decisions is not None:
         classes = run.read_json("classes.json")["classes"]
         found = read_decisions(decisions, classes=classes, samples=_known(run))
+        _tell_removed_before(run, found)
     counts = Counts()
     return _counted(_pieces(run, found, accept_rest), counts), counts
 
@@ -68,10 +72,28 @@ def _known(run: Run) -> Iterator[Piece]:
         yield rows["id"].to_pylist(), rows["given_label"].to_pylist()
     clean = _clean_rows(run)
     yield [row["id"] for row in clean], [row["given_label"] for row in clean]
-    if (run.path / DECISIONS).exists():  # removed samples are nowhere else
-        with (run.path / DECISIONS).open(encoding="utf-8", newline="") as file:
-            before = list(csv.DictReader(file))
-        yield [row["id"] for row in before], [row["given_label"] for row in before]
+    before = _decided_before(run)  # removed samples are nowhere else
+    yield [row["id"] for row in before], [row["given_label"] for row in before]
+
+
+def _decided_before(run: Run) -> list[dict[str, str]]:
+    """The decisions that the run was started with."""
+    if not (run.path / DECISIONS).exists():
+        return []
+    with (run.path / DECISIONS).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _tell_removed_before(run: Run, decisions: Decisions) -> None:
+    """A run does not have the samples that were removed before it: a new decision cannot bring one back."""
+    removed = [row["id"] for row in _decided_before(run) if row["decision"] == "remove"]
+    back = [name for name in removed if name in decisions and decisions[name].verified]
+    if back:
+        log.warning(
+            "%d samples that now have a label were removed before %s was trained, such as '%s': they are left out; "
+            "train a round with these decisions (mslg fit --from %s --decisions FILE) and apply that",
+            *(len(back), run.path, back[0], run.path),
+        )
 
 
 def _pieces(run: Run, decisions: Decisions, accept_rest: bool) -> Iterator[list[Sample]]:

@@ -72,6 +72,6 @@ def apply(
     print(
         f"{counts.samples} samples with labels: {parts}; {counts.changed} differ from the given ones", file=sys.stderr
     )
-    print(f"{counts.removed} removed: {output}", file=sys.stderr)
+    print(f"{counts.removed} removed; written to {output}", file=sys.stderr)
     for name, folder in renamed.items():
         print(f"class '{name}' is in the folder '{folder}'", file=sys.stderr)

@@ -182,7 +182,10 @@ def _judge(findings: Findings) -> None:
             len(findings.corrupt),
             f"{len(findings.corrupt)} images cannot be read: mend them, or leave them out: mslg fit --corrupt skip",
         ),
-        (len(findings.same_content), f"{len(findings.same_content)} samples are in the clean set under another id"),
+        (
+            len(findings.same_content),
+            f"{len(findings.same_content)} samples are in the clean set under another id: give both the same one",
+        ),
         (len(findings.leaks), f"{len(findings.leaks)} test samples have the same content as training samples"),
     ):
         if wrong:

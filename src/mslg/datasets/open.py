@@ -236,7 +236,8 @@ def _verified_only(source: Source, name: str) -> Source:
 
 def distinct_ids(clean: Source, train: Source, name: str) -> Source:
     """Two folders may each have a cat/1.jpg. Ids that were made from paths mean the same sample only if the files are
-    the same; otherwise the clean one's gets the folder's name in front."""
+    the same; otherwise the clean one's gets the folder's name in front. A file that lies in another class's folder of
+    the training set was put into the right one here: it takes the training sample's id."""
     stores = (clean.store, train.store)
     if not all(isinstance(store, ImageStore | MemoryImages) for store in stores):
         return clean
@@ -250,4 +251,38 @@ def distinct_ids(clean: Source, train: Source, name: str) -> Source:
     count = sum(new != old for new, old in zip(renamed, clean.ids))
     if count:
         log.info("%d ids (paths) are in both sets but are different images: they are kept apart", count)
-    return replace(clean, ids=tuple(renamed))
+    refiled = _refiled(clean, train)
+    if refiled:
+        log.info(
+            "%d images of the clean set are in the data under another class: they are the same samples", len(refiled)
+        )
+    return replace(clean, ids=tuple(refiled.get(position, key) for position, key in enumerate(renamed)))
+
+
+def _refiled(clean: Source, train: Source) -> dict[int, str]:
+    """Clean samples whose file is in the training folder under another class, with the ids these have there. Without
+    them, folders would only ever agree on a label, and all noise would be called none."""
+    places: dict[str, list[int]] = {}
+    for place in range(len(train)):
+        if name := _below_class(train, place):
+            places.setdefault(name, []).append(place)
+    own, found = set(clean.ids), {}
+    for position in range(len(clean)):
+        file = clean.store.path(position)  # type: ignore[attr-defined]
+        for place in places.get(_below_class(clean, position), []):
+            key = train.ids[place]
+            other = train.store.path(place)  # type: ignore[attr-defined]
+            if key in own or not (file.exists() and other.exists()):
+                continue
+            if filecmp.cmp(file, other, shallow=False):
+                own.add(key)
+                found[position] = key
+                break
+    return found
+
+
+def _below_class(source: Source, position: int) -> str:
+    """The path below the class's folder that an id was made from; nothing where it was not."""
+    key, file = source.ids[position], source.store.path(position)  # type: ignore[attr-defined]
+    within = f"/{key}".partition(f"/{source.classes[int(source.label[position])]}/")[2]
+    return within if file.as_posix().endswith(f"/{key}") else ""

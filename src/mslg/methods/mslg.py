@@ -234,6 +234,8 @@ class MSLG(OneNetwork):
                 "the earlier run of MSLG ended in its warm-up, so it has no labels to go on with; start anew"
             )
         super().continue_from(state)
+        if self.entropy_weight is not None:  # told, perhaps another than before; one that was worked out is kept
+            self.entropy_used = self.entropy_weight
         if not self.auto_clean:
             self.chosen = torch.empty(0, dtype=torch.int64)  # there is a clean set now
 
