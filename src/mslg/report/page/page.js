@@ -54,7 +54,10 @@ function setUpReview() {
     ArrowRight: () => review.move(1),
     p: () => review.move(-1),
     ArrowLeft: () => review.move(-1),
-    "?": () => byId("help").showModal(),
+    "?": () => {
+      byId("help").showModal();
+      byId("help").querySelector(".close").focus();
+    },
   };
   const buttons = { accept: "a", keep: "k", relabel: "r", remove: "x", skip: "s", undo: "u", next: "j", before: "p", "open-help": "?" };
   for (const [id, key] of Object.entries(buttons)) byId(id).addEventListener("click", actions[key]);
