@@ -29,6 +29,7 @@ LAYERS = [
     ["datasets", "exam"],
     ["collapse", "estimate", "progress", "diagnosis", "pictures", "features"],
     ["run", "evidence"],
+    ["wrong_share"],
     ["error_rate"],
     ["issues"],
     ["suspects", "rounds"],

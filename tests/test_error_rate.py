@@ -23,7 +23,6 @@ from mslg.error_rate import (
     Calibration,
     ErrorRate,
     Interval,
-    _class_weights,
     _depths,
     _edges,
     _level,
@@ -36,6 +35,7 @@ from mslg.evidence import FEWEST, Labelled, Weighed, bayes, weighed_by
 from mslg.source import TensorStore
 from mslg.splits import Samples, Splits
 from mslg.trace import Trace
+from mslg.wrong_share import class_weights
 
 
 def noise(rate: float, classes: int = 4) -> Tensor:
@@ -366,15 +366,15 @@ def test_clean_samples_in_other_class_shares_are_weighed_by_class() -> None:
 
 def test_clean_samples_drawn_fairly_are_not_weighed() -> None:
     fair, balanced = (world(3, UNEVEN, shares=[0.85, 0.1, 0.03, 0.02], balanced=each) for each in (False, True))
-    assert (_class_weights(*fair.held_out[1:3], 4, fair.data) == 1).all()
-    weights = _class_weights(*balanced.held_out[1:3], 4, balanced.data)
+    assert (class_weights(*fair.held_out[1:3], 4, fair.data) == 1).all()
+    weights = class_weights(*balanced.held_out[1:3], 4, balanced.data)
     common, rare = (weights[balanced.held_out.verified == label] for label in (0, 3))
     assert common.min() > 1 > rare.max()
     # A class that the training set lacks, in one clean sample of many, is no sign of another draw.
     label = torch.arange(300) % 3
     data = Splits(samples_of(label), None, None, None)
     clean = torch.cat([torch.arange(99) % 3, torch.tensor([3])])
-    assert (_class_weights(clean, clean, 4, data) == 1).all()
+    assert (class_weights(clean, clean, 4, data) == 1).all()
 
 
 def test_after_a_review_the_statement_is_about_what_is_left() -> None:

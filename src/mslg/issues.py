@@ -94,10 +94,9 @@ def _worth_more(trace: Trace, data: Splits) -> bool:
     index = data.train.index[trace.seen()[data.train.index.to(trace.visits.device)].cpu()]
     if not len(index):
         return True
-    given = trace.given[index.to(trace.given.device)]
-    passing = trace.mean[index.to(trace.mean.device)].gather(1, given.unsqueeze(1)).mean()
-    final = trace.final[index, given.cpu()].float().mean()
-    return float(final) >= WORSE * float(passing)
+    here = index.to(trace.given.device)
+    given = trace.given[here]
+    return float(trace.final[index, given.cpu()].float().mean()) >= WORSE * float(trace.mean[here, given].mean())
 
 
 def posterior(trace: Trace, evidence: Evidence, index: Tensor, given: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import torch
 
 from mslg.division import split
 from mslg.method import Task
-from mslg.methods.mslg import MSLG, sureness
+from mslg.methods.mslg import MSLG
+from mslg.methods.mslg_clean import sureness
 from mslg.source import make_source
 from mslg.splits import Splits
 
@@ -34,7 +35,9 @@ def weights(method: MSLG) -> torch.Tensor:
 
 
 def test_last_steps_are_taken_where_given_labels_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslg.methods.mslg.FINISH_RATE", 1.0)  # a run of 32 steps needs more than a few gentle ones
+    monkeypatch.setattr(
+        "mslg.methods.mslg_clean.FINISH_RATE", 1.0
+    )  # a run of 32 steps needs more than a few gentle ones
     scores = {}
     for finish in (0.0, 1.0):
         method, data = held_out(0.75, finish=finish)
@@ -47,7 +50,9 @@ def test_last_steps_are_taken_where_given_labels_say_nothing(monkeypatch: pytest
 
 @pytest.mark.parametrize("rate", [100.0, 1e30])
 def test_last_steps_that_do_not_help_are_refused(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslg.methods.mslg.FINISH_RATE", rate)  # far too large: the copy is ruined, at 1e30 it is NaN
+    monkeypatch.setattr(
+        "mslg.methods.mslg_clean.FINISH_RATE", rate
+    )  # far too large: the copy is ruined, at 1e30 it is NaN
     with_them, data = held_out(0.2)
     train_all(with_them, data)
     without, data = held_out(0.2, finish=0.0)

@@ -18,7 +18,8 @@ from mslg.division import split
 from mslg.labels import LabelTable
 from mslg.losses import forward_cross_entropy
 from mslg.method import Task
-from mslg.methods.mslg import MSLG, calibrated_loss, log_posterior, mslg_step
+from mslg.methods.mslg import MSLG, log_posterior, mslg_step
+from mslg.methods.mslg_clean import calibrated_loss
 from mslg.methods.transition import count, smooth
 from mslg.source import make_source
 from mslg.splits import Splits

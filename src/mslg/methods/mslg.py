@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -39,7 +38,8 @@ from ..losses import (
 from ..method import OneNetwork, StepResult, Task, descend
 from ..names import expect_name
 from ..schedule import first_epoch
-from ..splits import Samples, Splits
+from ..splits import Splits
+from .mslg_clean import calibrated_loss, last_steps, outputs, sureness
 from .mslg_paper import paper_settings, published, released
 from .mslg_step import LOSSES, Loss, log_posterior, mslg_step
 from .transition import count, expected_counts, smooth
@@ -47,8 +47,6 @@ from .transition import count, expected_counts, smooth
 log = logging.getLogger("mslg")
 
 Prior = Literal["choose", "given", "matrix"]
-FINISH_RATE = 0.03  # of the learning rate
-FINISH_ROUNDS = 5
 LEAST = 1e-6  # what a transition matrix calls impossible is only very unlikely
 STARTS = {"given": "given labels", "matrix": "posterior of the transition matrix"}
 
@@ -185,11 +183,12 @@ class MSLG(OneNetwork):
             self._settle(self._better(data))
             log.info("MSLG: the labels start from the %s", STARTS[self.settled])
         if self.settled == "matrix" and self.entropy_weight is None:
-            self.entropy_used = sureness(*_outputs(self.network, data, data.drawn))
+            self.entropy_used = sureness(*outputs(self.network, data, data.drawn))
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if epoch + 1 == self.task.epochs and self.finish > 0 and data.clean is not None and data.select is not None:
-            self._finish(data, data.select)
+            steps = round(self.finish * self.task.epochs * data.steps(self.excluded()))
+            last_steps(self.network, self.task, data, data.select, steps=steps)
 
     @property
     def first_matrix_epoch(self) -> int:
@@ -333,7 +332,7 @@ class MSLG(OneNetwork):
         if self.first_label_epoch <= self.first_matrix_epoch:
             return "given"  # the rival was never trained
         contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
-        losses = {prior: calibrated_loss(*_outputs(network, data, data.drawn)) for prior, network in contenders.items()}
+        losses = {prior: calibrated_loss(*outputs(network, data, data.drawn)) for prior, network in contenders.items()}
         return min(losses, key=lambda prior: losses[prior])
 
     def _settle(self, prior: Prior) -> None:
@@ -355,27 +354,6 @@ class MSLG(OneNetwork):
         shape = (len(self.task.given), self.task.classes)
         self.register_buffer("recent", torch.zeros(shape, dtype=torch.float16, device=self.task.device))
 
-    def _finish(self, data: Splits, select: Samples) -> None:
-        """Train a copy on the clean samples, for as long as it explains those held out better and better."""
-        log.info("MSLG: last steps on clean samples")
-        tuned = copy.deepcopy(self.network)
-        optimizer = self.task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
-        for group in optimizer.param_groups:
-            group["lr"] *= FINISH_RATE
-        batches = data.clean_batches(self.task.epochs)
-        least = before = calibrated_loss(*_outputs(self.network, data, select))
-        for _ in range(FINISH_ROUNDS):
-            for _ in range(round(self.finish * self.task.epochs * data.steps(self.excluded()))):
-                batch = next(batches)
-                descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
-            loss = calibrated_loss(*_outputs(tuned, data, select))
-            if not loss < least:  # NaN is no improvement either
-                break
-            least = loss
-            self.network.load_state_dict(tuned.state_dict())
-        if least < before:
-            log.info("MSLG: they helped: the loss of held-out clean samples is %.3f, was %.3f", least, before)
-
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
         """Indices of the samples of each given class that the warmed-up network finds easiest."""
@@ -386,26 +364,3 @@ class MSLG(OneNetwork):
         share = max(1, round(self.auto_share * len(index) / self.task.classes))
         easiest = [(label == c).nonzero().flatten() for c in range(self.task.classes)]
         return index[torch.cat([members[loss[members].argsort()[:share]] for members in easiest])].sort().values.cpu()
-
-
-@torch.no_grad()
-def _outputs(network: nn.Module, data: Splits, samples: Samples | None) -> tuple[Tensor, Tensor]:
-    """A network's logits for these samples, and their labels."""
-    network.eval()
-    found = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(samples)]
-    network.train()
-    logits, label = (torch.cat(parts) for parts in zip(*found))
-    return logits, label
-
-
-def sureness(logits: Tensor, label: Tensor) -> float:
-    """1 where every clean sample is classified right, falling to 0 at an error of a quarter. Predictions may be made
-    surer than the labels alone would make them if the classes can be told apart; otherwise doubt is right."""
-    return max(0.0, 1 - 4 * float((logits.argmax(1) != label).double().mean()))
-
-
-def calibrated_loss(logits: Tensor, label: Tensor) -> float:
-    """Cross entropy at the temperature that suits these samples best: noise makes a network too humble about clean
-    samples, which says nothing about its being right."""
-    scaled = [F.cross_entropy(logits * factor, label) for factor in torch.logspace(-1, 1, 81, dtype=torch.float64)]
-    return float(min(scaled))
