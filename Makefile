@@ -12,16 +12,17 @@ demo: setup  ## set up, then train on real digits with 40 % wrong labels and sho
 test: setup  ## set up, then the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: setup  ## the kill tests, the whole demo, the wheel; the result is kept in tests/slow_result.txt
+test-slow: setup  ## the kill tests, the demo, the docs, the wheel; the result is kept in tests/slow_result.txt
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs,notebook]'
 	$(BIN)/python -m pytest -m slow --record-result tests/slow_result.txt
 
 check: format lint types test  ## what a commit must pass
 
 format: setup
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples docs/make
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/make
 
 types: setup
 	$(BIN)/mypy
@@ -29,9 +30,11 @@ types: setup
 bench: setup  ## the cost of one step, as multiples of a plain one
 	$(BIN)/python benchmarks/step_cost.py --json
 
-docs: setup
-	$(BIN)/pip install -q -c constraints.txt zensical
-	$(BIN)/zensical build --clean
+docs: setup  ## the site, into site/; its reference pages and its figure are made from the code first
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python docs/make/reference.py
+	$(BIN)/python docs/make/one_step.py
+	PYTHONPATH=docs/make $(BIN)/zensical build --clean --strict
 
 setup: $(READY)
 

@@ -11,14 +11,10 @@ label, as with a clean set that was collected apart.
 
 from __future__ import annotations
 
-import argparse
-import json
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noisy_sets import run, settings
+from noisy_sets import arguments_of, run, run_missing, settings
 
 RESULTS = Path(__file__).parent / "results" / "error_rate.json"
 SETS = [
@@ -85,28 +81,10 @@ def _with(data: Any, others: Any, split: int, *, pairs: bool) -> Any:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--root", required=True, help="where the CIFAR-10 features are")
-    options.add_argument("--seeds", type=int, nargs="+", default=[20])
-    options.add_argument("--sets", nargs="+", default=SETS)
+    options = arguments_of(__doc__, sets=SETS, seeds=[20], output=RESULTS)
     options.add_argument("--basis", choices=("pairs", "injected"), default="pairs")
-    options.add_argument("--cache", type=Path, default=Path("runs/issue_detection"), help="for the noise's teacher")
-    options.add_argument("-j", "--processes", type=int, default=2)
-    options.add_argument("--output", type=Path, default=RESULTS)
     arguments = options.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
-    known = json.loads(arguments.output.read_text())["cells"] if arguments.output.exists() else []
-    there = {(each["set"], each["seed"], each["basis"]) for each in known}
-    jobs = [(n, s) for s in arguments.seeds for n in arguments.sets if (n, s, arguments.basis) not in there]
-    work = partial(cell, root=arguments.root, cache=arguments.cache, basis=arguments.basis)
-    from mslg.machine import versions
-
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for found in pool.map(work, jobs):
-            known.append(found)
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            arguments.output.write_text(json.dumps({"versions": versions(), "cells": known}, indent=1) + "\n")
-    print(table([each for each in known if each["basis"] == arguments.basis]))
+    print(table(run_missing(cell, arguments, basis=arguments.basis)))
 
 
 def table(cells: list[dict[str, Any]]) -> str:

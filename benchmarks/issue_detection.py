@@ -13,18 +13,14 @@ true number of wrong labels, and how many labels are right once each list's sugg
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noisy_sets import run, settings
+from noisy_sets import arguments_of, run, run_missing, settings
 
 RESULTS = Path(__file__).parent / "results" / "issue_detection.json"
 SETS = [
@@ -122,27 +118,8 @@ def _cleanlab(given: Any, probs: Any, true: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--root", required=True, help="where the CIFAR-10 features are")
-    options.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12, 13])
-    options.add_argument("--sets", nargs="+", default=SETS)
-    options.add_argument("--cache", type=Path, default=Path("runs/issue_detection"), help="for the noise's teacher")
-    options.add_argument("-j", "--processes", type=int, default=2)
-    options.add_argument("--output", type=Path, default=RESULTS)
-    arguments = options.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
-    known = json.loads(arguments.output.read_text())["cells"] if arguments.output.exists() else []
-    there = {(each["set"], each["seed"]) for each in known}
-    jobs = [(name, seed) for seed in arguments.seeds for name in arguments.sets if (name, seed) not in there]
-    work = partial(cell, root=arguments.root, cache=arguments.cache)
-    from mslg.machine import versions
-
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for found in pool.map(work, jobs):
-            known.append(found)
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            arguments.output.write_text(json.dumps({"versions": versions(), "cells": known}, indent=1) + "\n")
-    print(table(known))
+    arguments = arguments_of(__doc__, sets=SETS, seeds=[10, 11, 12, 13], output=RESULTS).parse_args()
+    print(table(run_missing(cell, arguments)))
 
 
 def table(cells: list[dict[str, Any]]) -> str:

@@ -1,8 +1,13 @@
-"""The noisy sets on which lists of label issues are measured: digits, and CIFAR-10 as frozen features."""
+"""The noisy sets on which lists of label issues are measured: digits, and CIFAR-10 as frozen features; and the cells
+of such a measurement, one a set and seed."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +53,37 @@ def run(recipe: Any, fit: Callable[..., Any] | None = None, **options: Any) -> A
     torch.set_num_threads(1)
     logging.getLogger("mslg").setLevel(logging.ERROR)
     return run_recipe(recipe, fit or fit_data, progress=False, **options)
+
+
+def arguments_of(about: str | None, *, sets: list[str], seeds: list[int], output: Path) -> argparse.ArgumentParser:
+    """The command line of a measurement."""
+    options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--root", required=True, help="where the CIFAR-10 features are")
+    options.add_argument("--seeds", type=int, nargs="+", default=seeds)
+    options.add_argument("--sets", nargs="+", default=sets)
+    options.add_argument("--cache", type=Path, default=Path("runs/issue_detection"), help="for the noise's teacher")
+    options.add_argument("-j", "--processes", type=int, default=2)
+    options.add_argument("--output", type=Path, default=output)
+    return options
+
+
+def run_missing(
+    cell: Callable[..., dict[str, Any]], arguments: argparse.Namespace, **kind: str
+) -> list[dict[str, Any]]:
+    """Run the cells that the output lacks, each written down when finished; returns all there are of this kind."""
+    from mslg.machine import versions
+
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    known = json.loads(arguments.output.read_text())["cells"] if arguments.output.exists() else []
+
+    def of_kind() -> list[dict[str, Any]]:
+        return [each for each in known if all(each[key] == value for key, value in kind.items())]
+
+    there = {(each["set"], each["seed"]) for each in of_kind()}
+    jobs = [(name, seed) for seed in arguments.seeds for name in arguments.sets if (name, seed) not in there]
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for found in pool.map(partial(cell, root=arguments.root, cache=arguments.cache, **kind), jobs):
+            known.append(found)
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            arguments.output.write_text(json.dumps({"versions": versions(), "cells": known}, indent=1) + "\n")
+    return of_kind()

@@ -3,8 +3,9 @@
     python benchmarks/results_pages.py
 
 Reads benchmarks/results/<sweep>/{recipe.toml,cells.jsonl} and benchmarks/results/*.json, and writes docs/results/*.md
-and *.svg (but for digits.md, which benchmarks/digits_table.py writes). The same cells give the same bytes. A sweep that
-is not finished, or not started, gives a page that says so.
+and *.svg (but for digits.md, which benchmarks/digits_table.py writes), and the tables of a step's cost into
+docs/speed.md and README.md, and those of very many samples into docs/scale.md. The same cells give the same bytes. A
+sweep that is not finished, or not started, gives a page that says so.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pages import ablations, clean_samples, features, issues, pixels, tuning
+from pages import ablations, clean_samples, features, issues, ladder, pixels, scale, step_cost, tuning
 from pages.sweep import Sweep, read
 from pages.words import prose
 
 ROOT = Path(__file__).parent.parent
 RESULTS, RECIPES, DOCS = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "recipes", ROOT / "docs" / "results"
+SCALE = ROOT / "docs" / "scale.md"
+WITH_COSTS = ROOT / "docs" / "speed.md", ROOT / "README.md"
 MADE = "<!-- Made by benchmarks/results_pages.py. -->"
 LINES = {
     "features": ("The paper's Table 1 on frozen features", "every method and control on 13 noises, beside the paper"),
@@ -25,6 +28,7 @@ LINES = {
     "clean-samples": ("How many clean samples?", "accuracy over 50 to 5,000 clean samples at three noise ratios"),
     "ablations": ("Ablations", "the paper's design claims, each tested by changing one thing"),
     "pixels": ("CIFAR-10 pixels, small", "the same question for a small network that learns its own features"),
+    "ladder": ("The ladder of cheaper steps", "what each cheaper way to the labels costs in accuracy"),
 }
 
 
@@ -40,6 +44,9 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
         "clean-samples": clean_samples.page(sweeps["clean-samples"], docs),
         "ablations": ablations.page(sweeps["ablations"]),
         "pixels": pixels.page(sweeps["pixels"]),
+        "ladder": ladder.page(
+            sweeps["ladder"], *(read(f"ladder-{name}", results, recipes) for name in ("published", "pixels"))
+        ),
         "issues": issues.page(results),
         "index": index(sweeps),
     }
@@ -72,6 +79,13 @@ def main() -> None:
     options = parser.parse_args()
     for path in write(options.results, docs=options.docs):
         print(path)
+    if options.docs == DOCS:
+        for page in WITH_COSTS:
+            page.write_text(step_cost.filled(page.read_text(), options.results))
+            print(page)
+        SCALE.write_text(scale.filled(SCALE.read_text(), options.results))
+        scale.draw(options.results, DOCS / "growth.svg")
+        print(SCALE)
 
 
 if __name__ == "__main__":

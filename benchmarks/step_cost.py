@@ -1,11 +1,14 @@
 """What one step costs: time and peak memory of every mode, as multiples of a plain cross-entropy step.
 
-The network is the paper's 8-layer CNN. Times are medians over interleaved rounds in one process, so that a busy machine
-slows all modes alike. Peak memory is measured in one fresh process a mode: the highest resident size during two steps,
-above the resident size after set-up.
+Three networks: the paper's 8-layer CNN, a ResNet-18, and the MLP that is trained on frozen features. Times are medians
+over interleaved rounds in one process, so that a busy machine slows all modes alike; a mode that keeps the clean
+gradient is timed over a whole cycle of steps. Peak memory is measured in one fresh process a mode: the highest resident
+size during two steps, above the resident size after set-up.
 
-    python benchmarks/step_cost.py
-    python benchmarks/step_cost.py --json --rounds 9 --width 64 --batch 128
+    python benchmarks/step_cost.py                                    the paper's network
+    python benchmarks/step_cost.py --network resnet18 --json
+    python benchmarks/step_cost.py --write                            all, into benchmarks/results/step_cost.json
+    python benchmarks/step_cost.py --profile exact                    where the time goes
 """
 
 from __future__ import annotations
@@ -30,16 +33,44 @@ from torch.func import functional_call
 
 from mslg.batch import Batch
 from mslg.bilevel import Bilevel
+from mslg.files import write_atomically
 from mslg.losses import probability_tangent, reverse_kl, soft_cross_entropy
+from mslg.machine import versions
 from mslg.method import Task
 from mslg.methods.meta_weight_net import MetaWeightNet
+from mslg.methods.mslg import MSLG
 from mslg.networks.cnn import CNN8
+from mslg.networks.mlp import MLP
+from mslg.networks.resnet import ResNet18
 
+RESULT = Path(__file__).parent / "results" / "step_cost.json"
 CLASSES = 10
 LOOK_AHEAD = 0.05
 LABEL_RATE = 1.5625
+SMALL = 32  # samples in a small clean batch
+CYCLE = 4  # steps that a kept clean gradient serves
 
 Step = Callable[[], None]
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A network to measure, with a size and a number of rounds that take minutes on two cores."""
+
+    make: Callable[[int], nn.Module]  # from a width
+    shape: tuple[int, ...]
+    width: int
+    batch: int
+    rounds: int
+
+
+KINDS = {
+    "cnn8": Kind(lambda width: CNN8(CLASSES, width=width), (3, 32, 32), 64, 128, 9),
+    "resnet18": Kind(lambda width: ResNet18(CLASSES, width=width), (3, 32, 32), 64, 32, 5),
+    "mlp": Kind(lambda width: MLP(512, CLASSES, hidden=[width], dropout=0.5), (512,), 256, 256, 99),
+}
 
 
 @dataclass
@@ -55,13 +86,13 @@ class Bench:
     clean_label: Tensor
 
     @classmethod
-    def build(cls, width: int, batch: int) -> Bench:
+    def build(cls, kind: Kind) -> Bench:
         torch.manual_seed(0)
-        network = CNN8(CLASSES, width=width).train()
+        network = kind.make(kind.width).train()
         # The rate is so small that the weights hardly move: every round sees the same arithmetic.
         optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
-        inputs, clean_inputs = (torch.randn(batch, 3, 32, 32) for _ in range(2))
-        label, clean_label = (torch.randint(0, CLASSES, (batch,)) for _ in range(2))
+        inputs, clean_inputs = (torch.randn(kind.batch, *kind.shape) for _ in range(2))
+        label, clean_label = (torch.randint(0, CLASSES, (kind.batch,)) for _ in range(2))
         label_logits = 10 * F.one_hot(label, CLASSES).float()
         return cls(network, optimizer, inputs, label, label_logits, clean_inputs, clean_label)
 
@@ -72,9 +103,6 @@ class Bench:
 
     def inner_loss(self, logits: Tensor, label_logits: Tensor) -> Tensor:
         return reverse_kl(logits.log_softmax(1), label_logits.log_softmax(1)).mean()
-
-    def clean_loss(self, logits: Tensor) -> Tensor:
-        return F.cross_entropy(logits, self.clean_label)
 
     def descend(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()
@@ -106,7 +134,7 @@ def naive(bench: Bench) -> Step:
         gradient = torch.autograd.grad(inner, list(parameters.values()), create_graph=True)
         ahead = {name: p - LOOK_AHEAD * g for (name, p), g in zip(parameters.items(), gradient)}
         buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
-        clean = bench.clean_loss(functional_call(network, (ahead, buffers), (bench.clean_inputs,)))
+        clean = F.cross_entropy(functional_call(network, (ahead, buffers), (bench.clean_inputs,)), bench.clean_label)
         (slope,) = torch.autograd.grad(clean, label_logits, retain_graph=True)
         rate = LABEL_RATE * batch / LOOK_AHEAD  # the slope carries look_ahead/batch
         bench.train_on(logits, (label_logits - rate * slope).detach())
@@ -114,7 +142,7 @@ def naive(bench: Bench) -> Step:
     return step
 
 
-def ours(*, look_ahead: float = LOOK_AHEAD, **options: Any) -> Callable[[Bench], Step]:
+def ours(*, look_ahead: float = LOOK_AHEAD, clean: int | None = None, **options: Any) -> Callable[[Bench], Step]:
     def build(bench: Bench) -> Step:
         engine = Bilevel(bench.network, **options)
 
@@ -122,8 +150,8 @@ def ours(*, look_ahead: float = LOOK_AHEAD, **options: Any) -> Callable[[Bench],
             meta = engine(
                 bench.inputs,
                 lambda logits: bench.inner_loss(logits, bench.label_logits),
-                bench.clean_inputs,
-                bench.clean_loss,
+                bench.clean_inputs[:clean],
+                lambda logits: F.cross_entropy(logits, bench.clean_label[:clean]),
                 look_ahead=look_ahead,
             )
             move = probability_tangent(meta.logits.detach().log_softmax(1), meta.tangent)
@@ -148,6 +176,11 @@ def meta_weight_net(bench: Bench) -> Step:
     return step
 
 
+def preset(name: str) -> dict[str, Any]:
+    """What a preset of MSLG asks of the engine."""
+    return MSLG.presets[name](Task(torch.zeros(1, dtype=torch.int64), CLASSES, nn.Identity, epochs=1))
+
+
 STEPS: dict[str, Callable[[Bench], Step]] = {
     "plain": plain,
     "double-backward": naive,
@@ -155,29 +188,35 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
     "recompute": ours(recompute=True),
     "difference": ours(mode="difference"),
     "no-look-ahead": ours(look_ahead=0.0),
+    f"clean-batch-{SMALL}": ours(clean=SMALL),
+    f"clean-every-{CYCLE}": ours(clean_every=CYCLE),
     "head": ours(mode="head"),
+    "fast": ours(**preset("fast")),
     "meta-weight-net": meta_weight_net,
 }
+CYCLES = {f"clean-every-{CYCLE}": CYCLE, "fast": preset("fast").get("clean_every", 1)}
 
 
-def measure_time(modes: list[str], width: int, batch: int, rounds: int) -> dict[str, float]:
+def measure_time(modes: list[str], kind: Kind, clock: Clock = time.perf_counter) -> dict[str, float]:
     """Seconds of one step, the median over the rounds. The first round warms up and is not counted."""
-    bench = Bench.build(width, batch)
+    bench = Bench.build(kind)
     steps = {mode: STEPS[mode](bench) for mode in modes}
     taken: dict[str, list[float]] = {mode: [] for mode in steps}
-    for number in range(rounds + 1):
+    for number in range(kind.rounds + 1):
         for mode, step in steps.items():
+            cycle = CYCLES.get(mode, 1)
             gc.collect()  # or one mode pays for what another has left behind
-            start = time.perf_counter()
-            step()
+            start = clock()
+            for _ in range(cycle):
+                step()
             if number:
-                taken[mode].append(time.perf_counter() - start)
+                taken[mode].append((clock() - start) / cycle)
     return {mode: median(times) for mode, times in taken.items()}
 
 
-def measure_memory(mode: str, width: int, batch: int) -> int | None:
+def measure_memory(mode: str, kind: Kind) -> int | None:
     """Kilobytes that two steps need above set-up, in this process; None where the system does not tell."""
-    bench = Bench.build(width, batch)
+    bench = Bench.build(kind)
     STEPS[mode](bench.first(2))()  # kernels are loaded and the optimizer has its state
     bench.optimizer.zero_grad()
     step = STEPS[mode](bench)
@@ -192,6 +231,18 @@ def measure_memory(mode: str, width: int, batch: int) -> int | None:
         return None
 
 
+def profile(mode: str, kind: Kind, top: int = 8) -> list[tuple[str, float, float]]:
+    """Where the time of a step goes: operators, their share of it, and how often each is called."""
+    step, steps = STEPS[mode](Bench.build(kind)), 2 * CYCLES.get(mode, 1)
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        for _ in range(steps):
+            step()
+    operators = sorted(found.key_averages(), key=lambda each: -each.self_cpu_time_total)
+    total = sum(each.self_cpu_time_total for each in operators)
+    return [(each.key, each.self_cpu_time_total / total, each.count / steps) for each in operators[:top]]
+
+
 def resident(field: str) -> int:
     """A field of this process's status, in kilobytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -200,10 +251,10 @@ def resident(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def memory_in_fresh_processes(modes: list[str], width: int, batch: int) -> dict[str, int | None]:
+def memory_in_fresh_processes(modes: list[str], name: str, kind: Kind) -> dict[str, int | None]:
     # So that the C library gives every freed tensor back at once: the resident size is then what is in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    size = ["--width", str(width), "--batch", str(batch)]
+    size = ["--network", name, "--width", str(kind.width), "--batch", str(kind.batch)]
     measured: dict[str, int | None] = {}
     for mode in modes:
         command = [sys.executable, __file__, "--memory", mode, *size]
@@ -217,30 +268,77 @@ def in_multiples_of_plain(values: dict[str, Any]) -> dict[str, float | None]:
     return {mode: round(value / unit, 3) if value is not None and unit else None for mode, value in values.items()}
 
 
+def measure(modes: list[str], name: str, kind: Kind, clock: Clock) -> dict[str, Any]:
+    """Time and memory of these modes as multiples of the plain step, and what that takes."""
+    seconds, kilobytes = measure_time(modes, kind, clock), memory_in_fresh_processes(modes, name, kind)
+    used = kilobytes["plain"]
+    return {
+        "time": in_multiples_of_plain(seconds),
+        "memory": in_multiples_of_plain(kilobytes),
+        "plain_ms": round(seconds["plain"] * 1000, 2),
+        "plain_mb": None if used is None else round(used / 1024, 1),
+    }
+
+
+def write(path: Path, chosen: dict[str, int], clock: str) -> None:
+    """Measure all modes on all networks, each at its own size unless another is chosen, into a file of results."""
+    networks = {}
+    for name, default in KINDS.items():
+        kind = replace(default, **chosen)
+        size = {"width": kind.width, "batch": kind.batch, "rounds": kind.rounds}
+        networks[name] = {**size, **measure(list(STEPS), name, kind, CLOCKS[clock])}
+        print(f"{name}: {networks[name]}", file=sys.stderr, flush=True)
+    told = chosen if clock == "wall" else {**chosen, "clock": clock}
+    found = {
+        "command": " ".join(["python benchmarks/step_cost.py --write", *(f"--{k} {v}" for k, v in told.items())]),
+        "machine": f"{os.cpu_count()} CPU cores, {torch.get_num_threads()} threads, {clock} time",
+        "versions": versions(),
+        "networks": networks,
+    }
+    write_atomically(path, json.dumps(found, indent=1).encode() + b"\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=KINDS, default="cnn8", help="what to measure (default: cnn8)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--rounds", type=int, default=9, help="rounds that count, after one to warm up (default: 9)")
-    parser.add_argument("--width", type=int, default=64, help="width of the first block (default: 64, the paper's)")
-    parser.add_argument("--batch", type=int, default=128, help="samples in each of the two batches (default: 128)")
+    parser.add_argument("--write", action="store_true", help=f"measure all networks into results/{RESULT.name}")
+    parser.add_argument("--rounds", type=int, help="rounds that count, after one to warm up (default: the network's)")
+    parser.add_argument("--width", type=int, help="width of the network (default: its own; 64 is the paper's)")
+    parser.add_argument("--batch", type=int, help="samples in each of the two batches (default: the network's)")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu: for a busy machine, with OMP_NUM_THREADS=1 (default: wall)",
+    )
     parser.add_argument("--modes", nargs="+", choices=STEPS, default=list(STEPS), help="plain and these (default: all)")
     parser.add_argument("--memory", choices=STEPS, help="measure only the memory of this mode, in this process")
+    parser.add_argument("--profile", choices=STEPS, help="print where the time of this mode goes, and nothing else")
     options = parser.parse_args()
+    sizes = {name: getattr(options, name) for name in ("rounds", "width", "batch")}
+    chosen = {name: value for name, value in sizes.items() if value is not None}
+    kind = replace(KINDS[options.network], **chosen)
     if options.memory:
-        print(json.dumps(measure_memory(options.memory, options.width, options.batch)))
+        print(json.dumps(measure_memory(options.memory, kind)))
+        return
+    if options.profile:
+        for operator, share, calls in profile(options.profile, kind):
+            print(f"{operator:<40} {share:6.1%} {calls:6.1f} calls a step")
+        return
+    if options.write:
+        write(RESULT, chosen, options.clock)
         return
     modes = [mode for mode in STEPS if mode in ("plain", *options.modes)]
-    seconds = measure_time(modes, options.width, options.batch, options.rounds)
-    kilobytes = memory_in_fresh_processes(modes, options.width, options.batch)
-    times, memory = in_multiples_of_plain(seconds), in_multiples_of_plain(kilobytes)
+    found = measure(modes, options.network, kind, CLOCKS[options.clock])
     if options.json:
-        print(json.dumps({"time": times, "memory": memory, "plain_ms": round(seconds["plain"] * 1000, 2)}))
+        print(json.dumps(found))
         return
-    print(f"{'mode':<16} {'ms':>9} {'× plain':>8} {'MB':>8} {'× plain':>8}")
+    print(f"{options.network}, batch {kind.batch}: a plain step takes {found['plain_ms']} ms, {found['plain_mb']} MB")
+    print(f"{'mode':<16} {'time':>6} {'memory':>7}")
     for mode in modes:
-        used, multiple = kilobytes[mode], memory[mode]
-        in_words = "       –        –" if used is None or multiple is None else f"{used / 1024:8.0f} {multiple:8.2f}"
-        print(f"{mode:<16} {seconds[mode] * 1000:9.1f} {times[mode]:8.2f} {in_words}")
+        memory = found["memory"][mode]
+        print(f"{mode:<16} {found['time'][mode]:6.2f} {'–' if memory is None else f'{memory:.2f}':>7}")
 
 
 if __name__ == "__main__":

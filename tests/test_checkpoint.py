@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from mslg import toml
-from mslg.checkpoint import load_state, save_state
+from mslg.checkpoint import alone, load_state, save_state
 from mslg.files import write_atomically
 
 from .blobs import same_state
@@ -76,3 +77,27 @@ def test_toml_text_reads_back_as_the_same_values(values: dict[str, object]) -> N
     import tomllib
 
     assert tomllib.loads(toml.dumps(values)) == values
+
+
+def test_only_what_shares_memory_is_copied() -> None:
+    base, own = torch.zeros(4, 4), torch.ones(3)
+    found = alone({"base": base, "row": base[1], "again": base, "own": own})
+    assert found["base"] is base
+    assert found["own"] is own
+    assert len({tensor.untyped_storage().data_ptr() for tensor in found.values()}) == 4
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in found.values())
+
+
+def test_a_checkpoint_that_finds_no_room_says_what_to_do_and_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_state(tmp_path / "state", {"value": torch.ones(2)})
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: No space left on device")
+
+    monkeypatch.setattr("mslg.checkpoint.save_file", full)
+    with pytest.raises(OSError, match=r"No space left on device.*free some space or choose another folder"):
+        save_state(tmp_path / "state", {"value": torch.zeros(2)})
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert load_state(tmp_path / "state")["value"].tolist() == [1, 1]

@@ -19,6 +19,7 @@ from mslg.cleaning import cleaned, format_of, write
 from mslg.cleaning.folder import MARK, _free, folder_names, safe_name
 from mslg.cleaning.samples import Sample, has_paths
 from mslg.datasets.open import open_named, relabelled
+from mslg.images import EscapingPath
 from mslg.run import Run
 from mslg.source import make_source
 
@@ -161,10 +162,29 @@ def test_a_table_beside_its_files_is_a_manifest(tmp_path: Path) -> None:
     opened = open_named(str(tmp_path / "cleaned.csv")).train
     assert opened.ids == ("1", "2", "3", "4", "5", "6")
     assert [opened.classes[n] for n in opened.label.tolist()] == [row["given_label"] for row in ROWS]
-    elsewhere = tmp_path / "elsewhere" / "cleaned.csv"
-    write(elsewhere, cleaned(run, None)[0], "csv", classes=CLASSES, files=True)
-    with elsewhere.open() as file:
-        assert next(csv.DictReader(file))["path"] == rows[0]["path"], "not below the table: as it was"
+
+
+@pytest.mark.parametrize("typed", ["pictures", "../work/pictures", "pictures/../pictures"])
+def test_files_that_are_not_below_a_table_are_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    work = tmp_path / "work"
+    picture(work / "pictures" / "1.png")
+    run = a_run(tmp_path / "run", [{**ROWS[0], "path": f"{typed}/1.png"}])
+    (work / "out").mkdir()
+    monkeypatch.chdir(work)
+
+    def path_in(table: str) -> str:
+        write(Path(table), cleaned(run, None)[0], "csv", classes=CLASSES, files=True)
+        with Path(table).open() as file:
+            return next(csv.DictReader(file))["path"]
+
+    for table in ("out/cleaned.csv", "../cleaned/table.csv"):
+        assert path_in(table) == str(work / "pictures" / "1.png"), "as typed it would be another file, seen from there"
+        with pytest.raises(EscapingPath, match=r"pictures/1.png' in row 1 .* must be relative to the manifest"):
+            open_named(table)
+    for table in ("cleaned.csv", "../work/again.csv"):
+        assert path_in(table) == "pictures/1.png"
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
@@ -260,7 +280,7 @@ class TestFolder:
         self.write(run, out, force=True)
         assert (out / "ant" / "1.png").exists()
         (out / MARK).unlink()
-        with pytest.raises(FileExistsError, match="was not written by mslg apply"):
+        with pytest.raises(FileExistsError, match=r"was not written by mslg \("):
             self.write(run, out, force=True)
 
     def test_it_is_not_replaced_by_what_it_holds(self, tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslg.cleaning.label_studio import write_label_studio
+from mslg.cleaning.samples import Sample
 from mslg.decisions import COLUMNS, Decision, Decisions, as_csv, fingerprint, merged, read_decisions
 
 CLASSES = ("ant", "bee", "cat, wild")
@@ -60,6 +63,85 @@ def test_json_says_the_same(tmp_path: Path) -> None:
     rows[0]["id"] = 1  # type: ignore[assignment]
     text = json.dumps({"format_version": 1, "decisions": rows})
     assert read(tmp_path, text, "decisions.json") == read(tmp_path, GOOD)
+
+
+def a_task(number: int, name: str, given: str, *chosen: str | None, cancelled: bool = False) -> dict[str, Any]:
+    """A task as Label Studio exports it, with an annotation for each choice; None: submitted without one."""
+
+    def result(label: str | None) -> list[dict[str, Any]]:
+        tags = {"id": "x1", "from_name": "label", "to_name": "image", "origin": "manual"}
+        choice = {**tags, "type": "choices", "value": {"choices": [label]}}
+        return [] if label is None else [choice, {"type": "relation", "from_id": "x1", "to_id": "x1"}]
+
+    about = {"completed_by": 1, "was_cancelled": cancelled, "ground_truth": False, "lead_time": 3.1, "task": number}
+    return {
+        "id": number,
+        "data": {"image": "/data/local-files/?d=x.png", "id": name, "given_label": given, "label_quality": 0.1},
+        "annotations": [{"id": 7, "result": result(label), **about} for label in chosen],
+        "predictions": [],
+        "project": 4,
+    }
+
+
+def test_what_label_studio_exports_is_read_as_decisions(tmp_path: Path) -> None:
+    tasks = [
+        a_task(31, "1", "ant", "bee"),
+        a_task(32, "2", "bee", "bee", "bee"),
+        a_task(33, "007", "ant", None),
+        a_task(34, "a,b", "cat, wild", "ant", cancelled=True),
+        a_task(35, "=1+1", "ant"),
+    ]
+    found = read(tmp_path, json.dumps(tasks), "project-4-at-2024-05-01.json")
+    assert {name: (each.decision, each.label, each.given_label) for name, each in found.items()} == {
+        "1": ("relabel", "bee", "ant"),
+        "2": ("keep", "bee", "bee"),
+        "007": ("skip", "", "ant"),
+        "a,b": ("skip", "", "cat, wild"),
+    }, "two who agree are one, who skipped has not decided, and what nobody looked at is no decision"
+
+
+def test_what_is_wrong_with_an_export_is_told_by_the_number_of_its_task(tmp_path: Path) -> None:
+    several = a_task(33, "007", "ant", "bee")
+    several["annotations"][0]["result"][0]["value"]["choices"].append("ant")
+    tasks = [
+        a_task(31, "1", "ant", "bee", "ant"),
+        a_task(32, "2", "bee", "wasp"),
+        several,
+        {"id": 34, "data": {"image": "x.png"}, "annotations": [{"result": []}]},
+        3,
+        a_task(36, "nobody", "ant", "ant"),
+        a_task(37, "=1+1", "bee", "ant"),
+    ]
+    told = [line.strip() for line in problems(tmp_path, json.dumps(tasks), "export.json")]
+    needed = "not a task that mslg has written for Label Studio; it needs data.id and annotations[]"
+    for line, words in zip(
+        told,
+        [
+            "task 31: '1' was decided before as relabel 'bee', here as keep 'ant'",
+            "task 32: '2': unknown class 'wasp'",
+            "task 33: 2 classes are chosen (bee, ant); choose one",
+            f"task 34: {needed}",
+            f"task 5: {needed}",
+            "'=1+1' is said to have the given label 'bee', but in the data it is 'ant'",
+            "'nobody' is not in the data",
+        ],
+        strict=True,
+    ):
+        assert line.startswith(words)
+
+
+def test_the_tasks_that_are_written_are_the_tasks_that_are_read(tmp_path: Path) -> None:
+    reviewed = Sample("a,b", "bee", "cat, wild", "relabel", "reviewed", path=str(tmp_path / "x.png"))
+    open_ = Sample("1", "ant", "ant", "", "given", path=str(tmp_path / "y.png"), suggested_label="bee")
+    write_label_studio(tmp_path / "tasks.json", iter([[reviewed, open_]]), CLASSES, tmp_path)
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    # What Label Studio adds when the second is annotated as predicted.
+    tasks[1]["annotations"] = [{"was_cancelled": False, "result": tasks[1]["predictions"][0]["result"]}]
+    found = read(tmp_path, json.dumps(tasks), "export.json")
+    assert [(each.id, each.decision, each.label) for each in found.values()] == [
+        ("a,b", "relabel", "bee"),
+        ("1", "relabel", "bee"),
+    ]
 
 
 def test_labels_that_the_kind_implies_may_be_left_out(tmp_path: Path) -> None:
@@ -116,6 +198,7 @@ def test_many_problems_are_counted(tmp_path: Path) -> None:
         ("d.csv", "name,decision\n", "has no column id; it has: name, decision"),
         ("d.csv", 'id,decision\n"1,keep\n', "cannot be read as CSV: line 2"),
         ("d.json", "[1, 2]", "holds no decisions; expected"),
+        ("d.json", '[{"id": 1, "label": "ant", "image": "x"}]', "or what Label Studio exports as JSON"),
         ("d.json", "{", "is not JSON"),
         ("d.json", '{"format_version": 9, "decisions": []}', "has format version 9, this version of mslg reads 1"),
         ("d.json", '{"decisions": [3]}', "decision 1: no object with id and decision"),

@@ -29,7 +29,7 @@ from mslg.evidence import (
     weigh,
     weighed_by,
 )
-from mslg.issues import Judgement, label_frame, posterior, suggestions
+from mslg.issues import Judgement, label_frame, suggestions
 from mslg.method import Task
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.transition import count, deconvolved, smooth
@@ -144,7 +144,7 @@ def judged(source: Source, data: Splits, trace: Trace, evidence: Evidence) -> Ju
     index = data.train.index
     odds = evidence.odds(trace.said(index), source.label[index])
     rate = ErrorRate(len(index), "none", 0, "there are no clean samples")
-    return Judgement(evidence, rate, torch.where(trace.seen()[index], odds, torch.nan), None)
+    return Judgement(evidence, rate, torch.where(trace.seen(index), odds, torch.nan), None)
 
 
 def test_the_odds_are_those_of_the_posterior() -> None:
@@ -226,11 +226,11 @@ def test_without_doubly_labelled_samples_predictions_stand_in_for_true_labels() 
     source, _ = noisy_blobs(0.3)
     method, data, trace = trained(source, None)
     assert data.pairs is None
-    trace.visits[:100] = 0  # never seen: not counted
+    trace.visits.rows[:100] = 0  # never seen: not counted
     weighed = weigh(method, data, trace)
     counts = torch.zeros(4, 4, dtype=torch.float64)
     for sample in range(100, 480):
-        counts[int(trace.last[sample].argmax()), int(source.label[sample])] += 1
+        counts[int(trace.last_predicted.rows[sample]), int(source.label[sample])] += 1
     assert torch.allclose(weighed.evidence.columns, smooth(counts, None).clamp_min(LEAST).log().t())
     assert weighed.evidence.weights.tolist() == list(BAYES)
     assert weighed.basis == "none"
@@ -319,13 +319,11 @@ def test_samples_that_were_never_trained_on_keep_their_label() -> None:
     trace.fold(torch.arange(200), (0.01 + 0.96 * torch.nn.functional.one_hot(wrong, 4).float()).log())
     data = split(source, None)
     method = CrossEntropy(Task(source.label, 4, small_network, 2, 32))
-    index = torch.arange(240)
-    found = posterior(trace, bayes(T4), index, source.label)
-    assert torch.equal(found[200:], torch.nn.functional.one_hot(source.label[200:], 4).double())
+    found = bayes(T4).posterior(trace.said(torch.arange(240)), source.label)
     judgement = judged(source, data, trace, bayes(T4))
     suggested = suggestions(source, data, trace, judgement)
-    assert torch.equal(suggested[200:], source.label[200:])
-    assert torch.equal(suggested[:200], wrong)
+    assert torch.equal(suggested[200:].long(), source.label[200:])
+    assert torch.equal(suggested[:200].long(), wrong)
     labels = label_frame(source, data, method, trace, judgement)
     unseen, seen = labels[200:], labels[:200]
     assert unseen["label_quality"].isna().all()

@@ -7,7 +7,12 @@ import math
 import pytest
 import torch
 
-from mslg.exam import calibration_error, confusion_matrix, scores, spread
+from mslg.division import split
+from mslg.exam import Exam, calibration_error, confusion_matrix, scores, spread
+from mslg.method import Task
+from mslg.methods.cross_entropy import CrossEntropy
+from mslg.source import make_source
+from mslg.trace import Trace
 
 torch.manual_seed(0)
 LOG_PROBS = torch.randn(200, 5).mul(2).log_softmax(1)
@@ -51,3 +56,20 @@ def test_spread_counts_classes_in_effect() -> None:
     assert spread(torch.tensor([0, 1, 2, 3]), 4) == pytest.approx(4)
     assert spread(torch.tensor([2, 2, 2]), 4) == pytest.approx(1)
     assert 1 < spread(torch.tensor([0, 0, 0, 1]), 4) < 2
+
+
+def test_of_very_many_samples_a_fair_draw_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, true = torch.arange(4_000) % 2, torch.zeros(4_000, dtype=torch.int64)
+    data = split(make_source(torch.randn(4_000, 3), given), None)
+    method = CrossEntropy(Task(given, 2, torch.nn.Linear(3, 2), epochs=1))
+    trace = Trace(given, 2)
+    trace.fold(torch.arange(4_000), torch.eye(2)[torch.arange(4_000) % 4 // 3].clamp_min(1e-9).log())
+    exam = Exam(data, true_label=true)
+    whole = exam.label_scores(method, trace)
+    assert whole["given/accuracy"] == 0.5
+    assert whole["predictions/accuracy"] == 0.75
+    monkeypatch.setattr("mslg.exam.EXAMINED", 1_000)
+    some = exam.label_scores(method, trace)
+    assert some == exam.label_scores(method, trace)
+    assert 0 < abs(some["given/accuracy"] - 0.5) < 0.06
+    assert some["predictions/accuracy"] == pytest.approx(0.75, abs=0.06)

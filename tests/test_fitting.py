@@ -158,11 +158,11 @@ def test_without_a_clean_set_low_loss_samples_stand_in() -> None:
 
 
 def test_a_run_on_disk_is_a_readable_folder(tmp_path: Path) -> None:
-    result = fit(output=tmp_path / "run", tensorboard=True)
+    result = fit(output=tmp_path / "run", loggers="tensorboard")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     expected = {"config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "model.safetensors", "model.json"}
     expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "clean_samples.parquet"}
-    assert names == expected | {"classes.json", "summary.json", "done", "tensorboard"}
+    assert names == expected | {"classes.json", "summary.json", "done", "tensorboard", "model_card.md"}
     frame = pd.read_parquet(tmp_path / "run" / "labels.parquet")
     pd.testing.assert_frame_equal(frame.drop(columns="soft_label"), result.labels.drop(columns="soft_label"))
     weights = load_file(tmp_path / "run" / "model.safetensors")
@@ -192,6 +192,14 @@ def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkey
     assert "13 epochs fit into 31 s; 40 were asked for" in caplog.text
     with pytest.raises(ValueError, match="a time budget of 1 s is too short: one epoch takes about 2 s"):
         fit(epochs=40, time_budget=1.0)
+
+
+def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) -> None:
+    fit(output=tmp_path / "run")
+    (tmp_path / "run" / ".labels.parquet.1-ab.partial").write_bytes(b"half")
+    (tmp_path / "run" / ".mine.partial").mkdir()
+    fit(output=tmp_path / "run", resume=True)
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
 
 
 def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
@@ -384,7 +392,7 @@ def test_a_diverged_state_never_replaces_a_good_checkpoint(tmp_path: Path) -> No
     checkpoint = tmp_path / "run" / "checkpoint" / "state.safetensors"
     sums = load_state(checkpoint)["position"]["sums"]
     assert sums
-    assert all(torch.isfinite(value) for value in sums.values())
+    assert all(torch.isfinite(total["rank"]) for total in sums.values())
 
 
 def test_verified_labels_are_checked() -> None:

@@ -15,7 +15,7 @@ import torch
 import mslg
 from mslg.decisions import Decision
 from mslg.division import split
-from mslg.issues import Judgement, final_predictions, judge, label_frame, stated, suggestions
+from mslg.issues import Judgement, judge, label_frame, look_again, stated, suggestions
 from mslg.method import Task
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.reviewed import with_reviewed
@@ -61,7 +61,7 @@ def test_the_finished_network_looks_once_more_at_every_training_sample() -> None
     before = trace.said(index)
     assert torch.equal(before, trace.mean[index]), "until then the mean stands in"
     method.train()
-    trace.final = final_predictions(method, data, trace)
+    look_again(method, data, trace)
     assert method.training, "as it was"
     method.eval()
     with torch.no_grad():
@@ -69,14 +69,16 @@ def test_the_finished_network_looks_once_more_at_every_training_sample() -> None
     assert torch.allclose(trace.said(index).float(), expected, atol=1e-3)
     assert not torch.equal(trace.said(index).float(), before)
     method.train()
-    assert torch.equal(final_predictions(method, data, trace), trace.final), "no dropout, so the same again"
+    again = trace.said(index)
+    look_again(method, data, trace)
+    assert torch.equal(trace.said(index), again), "no dropout, so the same again"
     assert "final" not in trace.state_dict(), "found anew by whoever resumes"
 
 
 def test_the_judgement_weighs_what_the_finished_network_says() -> None:
     source = noisy(480)
     method, data, trace = trained(source, 220)
-    trace.visits[data.train.index[:50]] = 0
+    trace.visits[data.train.index[:50]] = torch.zeros(50)
     judgement = judge(source, data, method, trace)
     assert trace.final is not None
     index = data.train.index[50:]
@@ -239,7 +241,7 @@ def test_a_judgement_without_calibration_gives_the_posterior_as_quality() -> Non
     judgement = judge(source, data, method, trace)
     assert judgement.rate.basis == "none"
     assert trace.final is not None
-    right = judgement.evidence.posterior(trace.final, source.label).gather(1, source.label[:, None]).squeeze(1)
+    right = judgement.evidence.posterior(trace.final.rows, source.label).gather(1, source.label[:, None]).squeeze(1)
     assert torch.allclose(judgement.quality(), right, atol=1e-9)
 
 

@@ -52,7 +52,7 @@ def test_a_file_rolls_back_to_its_checkpoint(tmp_path: Path) -> None:
     table = LabelTable(GIVEN, 3, path=tmp_path / "table")
     table.add(torch.tensor([0, 1]), torch.ones(2, 3))
     state = table.state_dict()  # the checkpoint
-    table.checkpointed()
+    table.displacement.checkpointed()
     at_checkpoint = table.logits(torch.arange(4)).clone()
     table.add(torch.tensor([1, 2]), torch.randn(2, 3))
     table.add(torch.tensor([1, 3]), torch.randn(2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,18 @@ from mslg.sweep.ledger import FORMAT, Finished, _line
 from mslg.sweep.table import Difference, difference
 
 ROOT = Path(__file__).parent.parent
-SWEEPS = ("features", "features-chosen", "tuning", "study", "clean-samples", "ablations", "pixels")
+SWEEPS = (
+    "features",
+    "features-chosen",
+    "tuning",
+    "study",
+    "clean-samples",
+    "ablations",
+    "pixels",
+    "ladder",
+    "ladder-published",
+    "ladder-pixels",
+)
 Accuracy = Callable[[str, str, int], float]
 
 
@@ -188,6 +200,63 @@ def test_a_claim_is_judged_by_its_row(made_by: ModuleType) -> None:
     assert judged({}, 3) == "nothing to judge yet"
 
 
+def stated(*values: tuple[float, float, float, float]) -> list[dict[str, dict[str, float]]]:
+    """Statements, each the same at every depth: estimate, low, high and truth."""
+    rows = [dict(zip(("estimate", "low", "high", "truth"), each)) for each in values]
+    return [dict.fromkeys(("all", "200", "1000", "5000", "10000"), row) for row in rows]
+
+
+def put_issues(results: Path, bases: tuple[str, ...]) -> Path:
+    """Made-up cells of the two measurements of the issue list."""
+    measures = ("average_precision", "precision_at_errors", "suggested_accuracy")
+    found = [
+        {"set": name, "seed": seed, "lists": {each: dict.fromkeys(measures, of[each] + 0.01 * seed) for each in of}}
+        for name, of in {
+            "features uniform 0.2": {"mslg": 0.9, "cleanlab": 0.8, "loss": 0.7},
+            "features pair 0.4": {"mslg": 0.5, "cleanlab": 0.4, "loss": 0.6},
+        }.items()
+        for seed in (0, 2)
+    ]
+    inside, outside = (0.2, 0.1, 0.3, 0.25), (0.2, 0.1, 0.3, 0.45)
+    rates = [
+        {"set": "features uniform 0.2", "seed": 20, "basis": basis, "statements": stated(inside, outside)}
+        for basis in bases
+    ]
+    rates += [{**rates[0], "set": "features pair 0.4", "statements": stated(inside, inside)}]
+    results.mkdir(parents=True)
+    for name, cells in {"issue_detection": found, "error_rate": rates}.items():
+        (results / f"{name}.json").write_text(json.dumps({"versions": {}, "cells": cells}))
+    return results
+
+
+def test_the_issue_list_and_its_error_rate(tmp_path: Path, made_by: ModuleType) -> None:
+    from pages import issues
+
+    (tmp_path / "page.md").write_text(issues.page(put_issues(tmp_path / "results", ("pairs", "injected"))))
+    page = unwrapped(tmp_path / "page.md")
+    lists = section(page, "Which list finds wrong labels best?")
+    assert line(lists, "| features uniform 0.2 ") == "| features uniform 0.2 | mslg | **91.0** | **91.0** | **91.0** |"
+    assert lists.count("|  | loss of a plain network | **61.0** |") == 1
+    assert "Means over the seeds 0, 2" in lists
+    assert "Ours is first but for average precision on *features pair 0.4* (51.0, loss 61.0);" in lists
+    pairs = section(page, "With clean samples that carry both labels")
+    assert line(pairs, "| features uniform 0.2 ").startswith("| features uniform 0.2 | 1 of 2, 0.150 | 1 of 2, 0.150 ")
+    assert line(pairs, "| **together** ").startswith("| **together** | 3 of 4, 0.100 ")
+    injected = section(page, "With a clean set from elsewhere: noise of the estimated kind put in")
+    assert "features pair 0.4" not in injected
+    assert line(injected, "| **together** ").startswith("| **together** | 1 of 2, 0.150 ")
+    assert "Only the statement does without pairs here: the network was trained as for the first table" in injected
+    assert page.count("Not run yet.") == 1, "the round of review"
+
+
+def test_without_statements_from_elsewhere_nothing_is_said_of_them(tmp_path: Path, made_by: ModuleType) -> None:
+    from pages import issues
+
+    page = issues.page(put_issues(tmp_path / "results", ("pairs",)))
+    assert "With a clean set from elsewhere" not in page
+    assert "Without pairs" not in page
+
+
 def test_the_chosen_settings(complete: Path) -> None:
     page = (complete / "docs" / "tuning.md").read_text()
     assert "Much was tried." in page
@@ -196,6 +265,41 @@ def test_the_chosen_settings(complete: Path) -> None:
     methods = {str(grid.cell(row, grid.columns[0], 100).settings["method"]["name"]) for row in grid.rows}
     chosen = re.findall(r"^\| .*\| \*\*\d[\d.]+\*\* \| [^|]*\|$", section(page, "What was tried"), re.MULTILINE)
     assert len(chosen) == len(methods)
+
+
+def test_the_price_of_cheaper_steps(complete: Path) -> None:
+    page = unwrapped(complete / "docs" / "ladder.md")
+    told = "within 0.5 points of the exact step, or above it, in all 6 columns that can be judged (of 6)"
+    assert f"The preset `fast` is, by its mean over seeds, {told}" in page
+    assert re.search(r"^\| fast \| [^|]*\| [^|]*\| [^|]*\| [^|]*\| 1 \|$", page, re.MULTILINE), "seconds of a run"
+    assert "| as fast |" in section(page, "Where the labels decide: the published form")
+
+
+def test_a_preset_that_loses_more_than_it_may_is_told(tmp_path: Path, made_by: ModuleType) -> None:
+    put(
+        tmp_path / "results",
+        "ladder",
+        lambda row, column, seed: 0.7 - 0.02 * (row == "fast" and column == "uniform-60"),
+    )
+    made_by.write(tmp_path / "results", docs=tmp_path / "docs")
+    told = "more than 0.5 points below the exact step in ladder, uniform-60 (−2.0)."
+    assert told in unwrapped(tmp_path / "docs" / "ladder.md")
+
+
+def test_the_tables_of_a_steps_cost_are_those_measured(made_by: ModuleType) -> None:
+    for page in made_by.WITH_COSTS:
+        text = page.read_text()
+        assert "<!-- step cost: " in text
+        same = made_by.step_cost.filled(text, made_by.RESULTS) == text
+        assert same, f"run python benchmarks/results_pages.py: {page.name} has other numbers than step_cost.json"
+
+
+def test_a_table_of_costs_leaves_open_what_was_not_measured(made_by: ModuleType) -> None:
+    measured = {"mlp": {"batch": 8, "time": {"plain": 1.0, "exact": 3.456}, "memory": {"plain": 1.0, "exact": None}}}
+    rows = made_by.step_cost.cost_table(measured, ["cnn8", "mlp"]).splitlines()
+    assert rows[0] == "| a step, in plain ones | time: MLP on features, batch 8 | peak memory |"
+    assert "| **exact** (default) | 3.46 | – |" in rows
+    assert any(row.endswith("| – | – |") for row in rows)
 
 
 def test_what_is_not_finished_is_said(tmp_path: Path, made_by: ModuleType) -> None:
@@ -215,7 +319,7 @@ def test_what_is_not_finished_is_said(tmp_path: Path, made_by: ModuleType) -> No
     assert f"{len(grid.columns)} of {len(grid.cells())} cells are finished" in unwrapped(
         tmp_path / "docs" / "clean-samples.md"
     )
-    for name in ("tuning", "ablations", "pixels"):
+    for name in ("tuning", "ablations", "pixels", "ladder"):
         assert re.search(r"\*\*0 of \d+ cells are finished.\*\*", unwrapped(tmp_path / "docs" / f"{name}.md"))
     assert "<!-- exploration -->" in (tmp_path / "docs" / "tuning.md").read_text()
     assert not list((tmp_path / "docs").glob("*.svg")), "nothing to draw"

@@ -134,6 +134,28 @@ def test_a_run_killed_in_its_second_round_resumes_to_the_bit(first: mslg.Result,
     assert same_state(*states)
 
 
+def test_a_round_killed_before_its_first_checkpoint_resumes_from_another_folder(
+    first: mslg.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    shutil.copytree(folder(first), "runs/first")
+    fit(from_run="runs/first", epochs=2, output="runs/second")
+    whole = Path("runs/second/metrics.jsonl").read_bytes()
+    shutil.rmtree("runs/second/checkpoint")
+    for file in ("done", "metrics.jsonl", "timing.jsonl"):
+        (Path("runs/second") / file).unlink()
+    monkeypatch.chdir(tmp_path)
+    settings = {"from_run": "runs/first", "epochs": 2, "output": "work/runs/second", "resume": True}
+    fit(**settings)
+    assert Path("work/runs/second/metrics.jsonl").read_bytes() == whole
+
+    shutil.rmtree("work/runs/second/checkpoint")
+    shutil.rmtree("work/runs/first")
+    with pytest.raises(FileNotFoundError, match=rf"neither from {tmp_path} nor from {tmp_path}/work/runs/second or a"):
+        fit(**settings)
+
+
 def test_a_resumed_run_refuses_other_decisions(first: mslg.Result, tmp_path: Path) -> None:
     rows = first.labels.sort_values("rank")
     one, two = (true_decisions(tmp_path / f"{n}.csv", rows.iloc[n : n + 5]) for n in (0, 5))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mslg import division
 from mslg.division import balanced, split
-from mslg.source import Source, make_source
+from mslg.source import Positions, Source, make_source
+from mslg.splits import is_in
 
 
 def source(
@@ -202,3 +203,44 @@ def test_contents_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     split(noisy, make_source(whole[:4] + 0.5, torch.arange(4) % 2))
     with pytest.raises(ValueError, match=r"sample '1' of the clean set has the same content as sample '16'"):
         split(noisy, make_source(torch.stack([whole[3] + 0.5, whole[16]]), torch.arange(2)))
+
+
+@pytest.mark.parametrize("count", [2, 15, 16, 17, 31, 32, 33])
+def test_batches_hold_every_sample_once_and_are_as_many_as_foretold(count: int) -> None:
+    data = split(source(count, classes=2), None, batch_size=16)
+    batches = list(data.batches(0))
+    assert len(batches) == data.steps()
+    assert all(2 <= len(batch.index) <= 17 for batch in batches)
+    assert sorted(torch.cat([batch.index for batch in batches]).tolist()) == list(range(count))
+
+
+@pytest.mark.parametrize("count", [40, 41, 47])
+def test_the_parts_of_several_processes_are_those_of_an_even_split(count: int) -> None:
+    data = replace(split(source(count, classes=2), None, batch_size=8), rank=1, ranks=2)
+    lengths = [len(batch.index) for batch in data.batches(0)]
+    dealt = torch.arange(count // 2)  # as many for both
+    assert lengths == [len(part) for part in dealt.tensor_split(data.steps())]
+
+
+def test_membership_is_that_of_isin() -> None:
+    index, some = torch.randperm(50)[:20], torch.tensor([3, 49, 7])
+    assert torch.equal(is_in(index, some), torch.isin(index, some))
+
+
+def test_ids_that_are_positions_take_no_room_and_are_those_of_a_list() -> None:
+    ids, texts = Positions(200_000), [str(number) for number in range(200_000)]
+    assert ids == texts
+    assert (ids[3], ids[-1], ids[10:12]) == ("3", "199999", ("10", "11"))
+    assert "7" in Positions(8)
+    assert "8" not in Positions(8)
+    with pytest.raises(IndexError):
+        Positions(8)[8]
+    listed = replace(source(), ids=tuple(map(str, range(60))))
+    assert source().ids == listed.ids
+    assert source().fingerprint() == listed.fingerprint()
+
+
+def test_a_fingerprint_of_ids_in_pieces_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = source(ids="photo").fingerprint()
+    monkeypatch.setattr("mslg.source.PIECE", 7)
+    assert source(ids="photo").fingerprint() == whole

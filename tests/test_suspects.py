@@ -14,6 +14,8 @@ from torch import nn
 
 import mslg
 from mslg import suspects as module
+from mslg.report import write_report
+from mslg.report.cards import read_cards
 from mslg.source import make_source
 
 from .blobs import blobs, small_network
@@ -89,12 +91,17 @@ def test_a_clean_and_a_reviewed_sample_of_one_position_are_two(tmp_path: Path) -
             assert json.loads(rows.loc[called, "view"])["values"] == pytest.approx(inputs[int(name)], rel=1e-3)
 
 
-def test_without_a_clean_set_the_samples_that_served_as_one_are_the_neighbours(tmp_path: Path) -> None:
-    result, _, clean = fitted(tmp_path / "run", clean="auto", epochs=6)
-    served = result.method.excluded()
-    assert served is not None
-    assert len(clean)
-    assert set(clean["id"]) <= {str(place) for place in served.tolist()}
+def test_samples_that_stand_in_for_a_clean_set_are_not_shown_as_verified(tmp_path: Path) -> None:
+    result, suspects, clean = fitted(tmp_path / "run", clean="auto", epochs=6)
+    assert result.method.excluded() is not None, "some do stand in for it"
+    assert len(suspects)
+    assert all(len(names) == 0 for names in suspects["nearest"])
+    assert not len(clean)
+    assert list(clean.columns) == module.CLEAN.names
+    cards = read_cards(tmp_path / "run", list(result.classes), most=5).payload()
+    assert [card["nearest"] for card in cards["cards"]] == [[]] * 5
+    assert cards["clean"] == []
+    assert write_report(tmp_path / "run").exists()
 
 
 def test_a_network_without_a_head_to_look_at_only_lacks_the_neighbours(

@@ -121,7 +121,7 @@ def test_the_trace_follows_the_predictions() -> None:
     position = Position(Trace(method.task.given, 4))
     list(train(method, data, epochs=EPOCHS, position=position))
     trace = position.trace
-    assert trace.visits.tolist() == [EPOCHS] * 240
-    assert torch.allclose(trace.mean.sum(1), torch.ones(240), atol=1e-5)
+    assert trace.visits.rows.tolist() == [EPOCHS] * 240
+    assert torch.allclose(trace.mean.rows.sum(1), torch.ones(240), atol=1e-5)
     assert trace.epochs == list(range(EPOCHS))
-    assert torch.equal(trace.predicted_history[-1].long(), trace.last.argmax(1))
+    assert torch.equal(trace.predicted_history[-1], trace.last_predicted.rows)

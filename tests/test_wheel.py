@@ -22,6 +22,7 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("mslg-*.whl")
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {"mslg/recipes/paper_tables.json", "mslg/report/page/page.html", "mslg/report/page/review.js"} <= files
+    assert "mslg/model_card/card.md.j2" in files
     venv.create(tmp_path / "env", with_pip=True)
     binary = tmp_path / "env" / "bin"
     install = [str(binary / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt")]

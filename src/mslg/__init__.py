@@ -13,6 +13,8 @@ _LAZY = {
     "Result": "mslg.fitting",
     "review_next": "mslg.reviewing",
     "write_report": "mslg.report",
+    "export": "mslg.exporting",
+    "load_model": "mslg.loading",
     "Batch": "mslg.batch",
     "Bilevel": "mslg.bilevel",
     "LabelTable": "mslg.labels",
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from .bilevel import Bilevel
     from .datasets import DATASETS
     from .estimator import MSLGClassifier, NoisyLabelClassifier
+    from .exporting import export
     from .fitting import Result, fit
     from .labels import LabelTable
+    from .loading import load_model
     from .method import Method, Task
     from .methods import METHODS
     from .methods.mslg import MSLG
@@ -58,7 +62,9 @@ __all__ = [
     "NoisyLabelClassifier",
     "Result",
     "Task",
+    "export",
     "fit",
+    "load_model",
     "mslg_step",
     "review_next",
     "write_report",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -21,11 +23,23 @@ class Batch:
     label: Tensor  # the given label; in a clean batch the verified one
 
     def to(self, device: torch.device | str) -> Batch:
+        to_gpu = torch.device(device).type == "cuda"
 
         def move(tensor: Tensor) -> Tensor:
+            if to_gpu and tensor.device.type == "cpu":
+                tensor = tensor.pin_memory()  # only from such memory does the copy not wait for what the GPU is doing
             return tensor.to(device, non_blocking=True)
 
         return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label))
+
+    def parts(self, count: int) -> list[Batch]:
+        """The batch in so many parts of nearly one size, but none of a single sample: batch norm cannot take it."""
+        count = max(1, min(count, len(self.index) // 2))
+        if count == 1:
+            return [self]
+        bounds = [len(self.index) * number // count for number in range(count + 1)]
+        places = (slice(start, stop) for start, stop in pairwise(bounds))
+        return [Batch(self.index[here], map_inputs(itemgetter(here), self.inputs), self.label[here]) for here in places]
 
 
 def map_inputs(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
@@ -61,4 +75,4 @@ def logits_of(output: Any) -> Tensor:
             f"the network returned {shape}; it must return logits of shape (batch, classes), "
             "or an object with such a tensor as its .logits"
         )
-    return logits
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))  # losses and tables are no matter of precision

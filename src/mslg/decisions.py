@@ -6,7 +6,9 @@ decision         accept: the suggested label is right; keep: the given one is; r
 label            the label decided on: as suggested, as given, as chosen; empty for remove and skip
 given_label, suggested_label  as they were shown
 
-The file is a CSV with these columns, or JSON: {"format_version": 1, "decisions": [{"id": …, "decision": …, …}]}.
+The file is a CSV with these columns, or JSON: {"format_version": 1, "decisions": [{"id": …, "decision": …, …}]}; or the
+JSON that Label Studio exports of the tasks that mslg writes for it: the class chosen is kept where it is the given one,
+else the sample is relabelled with it; a task that was skipped, or that nothing was chosen in, is not decided.
 """
 
 from __future__ import annotations
@@ -130,9 +132,13 @@ def _from_json(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON ({error})") from error
+    if isinstance(value, list) and any(isinstance(each, dict) and "annotations" in each for each in value):
+        yield from _from_label_studio(value, problems)
+        return
     entries = value.get("decisions") if isinstance(value, dict) else None
     if not isinstance(entries, list):
-        raise ValueError(f'{path} holds no decisions; expected {{"format_version": {FORMAT}, "decisions": [...]}}')
+        expected = f'{{"format_version": {FORMAT}, "decisions": [...]}}'
+        raise ValueError(f"{path} holds no decisions; expected {expected}, or what Label Studio exports as JSON")
     if value.get("format_version", FORMAT) != FORMAT:
         raise ValueError(f"{path} has format version {value['format_version']}, this version of mslg reads {FORMAT}")
     for number, entry in enumerate(entries, 1):
@@ -146,6 +152,35 @@ def _from_json(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str
             problems.append(f"{place}: {odd[0]} is {entry[odd[0]]!r}; it must be text")
             continue
         yield place, {name: str(each) for name, each in fields.items()}
+
+
+def _from_label_studio(tasks: list[Any], problems: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    for number, task in enumerate(tasks, 1):
+        place = f"task {number}"
+        try:
+            place = f"task {task.get('id', number)}"  # Label Studio's own number, by which it is found there
+            if not task.get("annotations"):
+                continue
+            sample = {"id": str(task["data"]["id"]), "given_label": str(task["data"].get("given_label") or "")}
+            found = [_choices(each) for each in task["annotations"] if not each.get("was_cancelled")]
+        except (AttributeError, KeyError, TypeError):
+            needed = "data.id and annotations[].result[].value.choices"
+            problems.append(f"{place}: not a task that mslg has written for Label Studio; it needs {needed}")
+            continue
+        decided = [labels for labels in found if labels]
+        if not decided:
+            yield place, {**sample, "decision": "skip"}
+        for labels in decided:
+            if len(labels) > 1:
+                problems.append(f"{place}: {len(labels)} classes are chosen ({', '.join(labels)}); choose one")
+                continue
+            kind = "keep" if labels[0] == sample["given_label"] else "relabel"
+            yield place, {**sample, "decision": kind, "label": labels[0]}
+
+
+def _choices(annotation: Mapping[str, Any]) -> list[str]:
+    """The classes chosen in an annotation; regions, relations and the like have none."""
+    return [str(label) for part in annotation["result"] for label in part.get("value", {}).get("choices", [])]
 
 
 def _decision(fields: Mapping[str, str]) -> Decision:

@@ -6,13 +6,15 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .augment import UNCHANGED, Augment
+from .distributed import rank, ranks
 from .seeds import derive, numpy_generator
-from .source import Source, TensorStore, leaves
+from .source import Source, TensorStore, Worded, leaves
 from .splits import Samples, Splits
 
 log = logging.getLogger("mslg")
@@ -64,6 +66,8 @@ def split(
     select = report = None
     if verified is not None and hold_out:
         verified, select, report = _divide(verified, len(noisy.classes), seed)
+    if batch_size < 2 * ranks():
+        raise ValueError(f"batch_size is {batch_size}; {ranks()} processes need at least 2 samples each a step")
     return Splits(
         train,
         verified,
@@ -75,6 +79,8 @@ def split(
         device=torch.device(device),
         augment=augment,
         augment_clean=augment_clean,
+        rank=rank(),
+        ranks=ranks(),
     )
 
 
@@ -186,7 +192,9 @@ def _take_verified(source: Source, count: int, seed: int) -> Tensor:
 def balanced(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
     """Positions of `count` samples, spread over the classes as evenly as the data allows. Labels of −1 are not used."""
     random = numpy_generator(seed, "balanced choice")
-    queues = [random.permutation((labels == c).nonzero().flatten().numpy()) for c in range(classes)]
+    known = (labels >= 0).nonzero().flatten()
+    grouped = known[labels[known].argsort(stable=True)].split(labels[known].bincount(minlength=classes).tolist())
+    queues = [random.permutation(members.numpy()) for members in grouped]
     # Round after round, one sample of every class that still has some; the last round takes random classes.
     chosen: list[int] = []
     depth = 0
@@ -222,8 +230,9 @@ def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Sa
     samples left, and the label each clean sample had been given (−1 where unknown)."""
     if not (noisy.ids_given and clean.ids_given):
         return train, None
-    place = {name: position for position, name in enumerate(noisy.ids)}
-    both = [(place[name], position) for position, name in enumerate(clean.ids) if name in place]
+    # The clean set is the small one: its ids are kept, the noisy set's only looked at.
+    place = {name: position for position, name in enumerate(clean.ids)}
+    both = [(position, place[name]) for position, name in enumerate(noisy.ids) if name in place]
     if not both:
         return train, None
     here = torch.tensor([a for a, _ in both])
@@ -234,7 +243,7 @@ def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Sa
 
 
 def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
-    if not isinstance(noisy.store, TensorStore) or not isinstance(clean.store, TensorStore):
+    if not all(isinstance(store, TensorStore | Worded) for store in (noisy.store, clean.store)):
         return  # lazily read inputs are compared by `mslg check`
     # The clean set is the small one: its contents are kept, the noisy set's only looked at.
     verified = {key: position for position, key in enumerate(_content(clean.store, torch.arange(len(clean))))}
@@ -247,7 +256,10 @@ def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
             )
 
 
-def _content(store: TensorStore, index: Tensor) -> Iterator[bytes]:
+def _content(store: Any, index: Tensor) -> Iterator[bytes]:
+    if isinstance(store, Worded):
+        yield from (store.text(position).encode(errors="replace") for position in index.tolist())
+        return
     for piece in index.split(PIECE):  # a copy of a whole set may not fit into memory a second time
         tensors = [tensor[piece].reshape(len(piece), -1).contiguous() for tensor in leaves(store.tensors)]
         for row in zip(*tensors):

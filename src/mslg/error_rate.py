@@ -18,10 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .evidence import FEWEST, Basis, Weighed
+from .rows import pieces
 from .seeds import generator, numpy_generator
 from .splits import Splits
 from .trace import Trace
@@ -69,9 +71,12 @@ class Calibration:
         """(samples,) P(wrong), the mean of the draws."""
         grid = torch.linspace(float(odds.min()), float(odds.max()) + 1e-9, BINS, dtype=torch.float64)
         values = self._drawn(grid).mean(0)
-        place = ((odds - grid[0]) / (grid[1] - grid[0])).clamp(0, BINS - 1.001)
-        low = place.long()
-        return torch.lerp(values[low], values[low + 1], place - low)
+        found = torch.empty_like(odds)
+        for here in pieces(len(odds)):
+            place = ((odds[here] - grid[0]) / (grid[1] - grid[0])).clamp(0, BINS - 1.001)
+            low = place.long()
+            found[here] = torch.lerp(values[low], values[low + 1], place - low)
+        return found
 
     def precision(self, odds: Tensor, depths: list[int]) -> list[Interval]:
         """How many of the first so many are wrong. The odds are sorted, highest first."""
@@ -179,10 +184,9 @@ def state(weighed: Weighed, odds: Tensor, data: Splits, trace: Trace) -> ErrorRa
     slope = logistic_slope((apart / spread[:, None])[:, some], wrong[some], weight[:, some], spread)
     slope = slope * torch.exp(SHAPE * torch.randn(DRAWS, generator=random, dtype=torch.float64))
     odds = odds.double()
-    ordered = odds.sort(descending=True).values
     mean, own = float(odds.mean()), float(odds.std().clamp_min(1e-6))
     floor = _floor(float(wrong.mean()) * number, data.seed)
-    level = _level((ordered - mean) / own, slope, (share / (1 - floor)).clamp(max=1 - 1e-6))
+    level = _level(descending(odds).sub_(mean).div_(own), slope, (share / (1 - floor)).clamp(max=1 - 1e-6))
     return ErrorRate(
         len(odds), weighed.basis, number, None, Calibration(mean, own, slope, level, floor, share, data.seed)
     )
@@ -243,10 +247,16 @@ def _edges(count: int, depths: list[int]) -> Tensor:
     return found
 
 
+def descending(values: Tensor) -> Tensor:
+    """A sorted copy, highest first; of many values much smaller than what `Tensor.sort` needs."""
+    ordered: Tensor = torch.from_numpy(np.sort(-values.numpy()))
+    return ordered.neg_()
+
+
 def _means(values: Tensor, edges: Tensor) -> Tensor:
     """The mean in each bin."""
-    sums = torch.cat([torch.zeros(1, dtype=torch.float64), values.cumsum(0)])
-    return (sums[edges[1:]] - sums[edges[:-1]]) / edges.diff()
+    sums = np.add.reduceat(values.numpy(), edges[:-1].numpy())
+    return torch.from_numpy(sums) / edges.diff()
 
 
 def _depths(count: int) -> list[int]:

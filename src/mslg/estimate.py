@@ -18,7 +18,7 @@ def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> floa
     network = copy.deepcopy(method.deployed()).train().requires_grad_(True)  # an averaged one has no gradients
     batch = next(data.batches(0))
     taken = []
-    with torch.random.fork_rng(devices=[data.device] if data.device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[data.device] if data.device.type == "cuda" else []), method.computing():
         for _ in range(tries + 1):
             begun = time.perf_counter()
             loss = cross_entropy(call(network, batch.inputs).log_softmax(1), batch.label).mean()

@@ -36,6 +36,7 @@ FEWEST = 20  # held-out pairs: fewer say nothing
 FOLDS = 5
 COPIES = 4  # of each held-out sample when noise is put in,
 ENOUGH = 2**14  # but no more than this in all
+ENTRIES = 2**20  # probabilities that the weights are fitted to, at most
 PIECE = 65536
 
 
@@ -71,6 +72,10 @@ class Evidence:
 
     def fitted(self, probs: Tensor, given: Tensor, verified: Tensor) -> Evidence:
         """With weights that explain the verified labels best, held near Bayes' rule."""
+        most = max(1, ENTRIES // probs.shape[1])
+        if len(given) > most:  # five weights need no more, and memory would
+            some = torch.randperm(len(given), generator=generator(0, "fitted"))[:most]
+            probs, given, verified = probs[some], given[some], verified[some]
         log_probs = probs.double().clamp_min(LEAST).log()
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
         terms = torch.stack(Evidence(self.columns, self.weights, centre)._terms(probs, given), 2)
@@ -192,9 +197,8 @@ def joint_of(data: Splits, trace: Trace, classes: int, *, in_passing: bool = Tru
     """(classes, classes) how often each class is predicted (row) for a training sample that was given it (column): in
     passing, before the step, or by the finished network, which has learned some of the given labels."""
     counts = torch.zeros(classes, classes, dtype=torch.float64)
-    seen = trace.seen().cpu()
     for index in data.train.index.split(PIECE):
-        here = index[seen[index]]
-        said = trace.last[here.to(trace.last.device)] if in_passing else trace.said(here)
-        counts += count(trace.given[here.to(trace.given.device)], said.argmax(1), classes)
+        here = index[trace.seen(index)]
+        predicted = trace.last_predicted[here] if in_passing else trace.said(here).argmax(1)
+        counts += count(trace.given[here.to(trace.given.device)], predicted.long(), classes)
     return counts

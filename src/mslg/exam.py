@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from .distributed import gathered, rank, ranks
 from .method import Method
+from .rows import Rows, pieces_of
+from .seeds import generator
 from .splits import Samples, Splits
 from .trace import Trace
+
+EXAMINED = 2**20  # labels that are looked at after an epoch: shares of so many are right to a twentieth of a percent
 
 
 @dataclass
@@ -36,14 +41,16 @@ class Exam:
 
     def label_scores(self, method: Method, trace: Trace) -> dict[str, float]:
         """How many training labels are right: as given, in the method's table, and as predicted in passing."""
-        index = self.data.train.index
-        seen = trace.seen()[index.to(trace.visits.device)].cpu()
-        index = index[seen]
+        own = self._examined()
+        own = own[trace.seen(own)]
+        predicted = {"last": trace.last_predicted[own].cpu().long(), "mean": _argmax(trace.mean, own)}
+        soft = _table_argmax(method, own)
+        # From here on of all ranks' samples together.
+        index, predicted = gathered(own), {name: gathered(values) for name, values in predicted.items()}
+        soft = None if soft is None else gathered(soft)
         if not len(index):
             return {}
         given = method.task.given[index].cpu()
-        predicted = {"last": _argmax(trace.last, index), "mean": _argmax(trace.mean, index)}
-        soft = _table_argmax(method, index)
         metrics = {"predictions/differ": _share(predicted["mean"] != given)}
         metrics |= {"predictions/spread": spread(predicted["mean"], method.task.classes)}
         if soft is not None:
@@ -58,6 +65,16 @@ class Exam:
         if soft is not None:
             metrics["labels/accuracy"] = _share((soft == true)[known])
         return metrics
+
+    def _examined(self) -> Tensor:
+        """The index of this rank's training samples whose labels are looked at: of very many a fair draw, always the
+        same, so that a look does not cost more and more."""
+        index = self.data.train.index
+        if len(index) <= EXAMINED:
+            return self.data.own()
+        drawn = torch.randint(len(index), (EXAMINED,), generator=generator(self.data.seed, "examined"))
+        index = index[drawn.unique()]
+        return index[index % self.data.ranks == self.data.rank]
 
     def right(self, labels: Tensor) -> float | None:
         """The share of these labels of the training samples that are right, where true ones are known."""
@@ -75,8 +92,18 @@ class Exam:
 
 @torch.inference_mode()
 def predictions(method: Method, data: Splits, samples: Samples) -> Tensor:
-    """Log-probabilities of these samples, on the CPU."""
-    return torch.cat([method.predict(batch.inputs).cpu() for batch in data.in_order(samples)])
+    """Log-probabilities of these samples, on the CPU. With several processes each sees to a part of them."""
+    if ranks() == 1:
+        return _predicted(method, data, samples)
+    # At least one each: where there are fewer samples than ranks, some are predicted twice and the second time dropped.
+    share = -(-len(samples) // ranks())
+    own = (torch.arange(share) + rank() * share).clamp(max=len(samples) - 1)
+    return gathered(_predicted(method, data, samples.at(own)))[: len(samples)]
+
+
+def _predicted(method: Method, data: Splits, samples: Samples) -> Tensor:
+    with method.computing():
+        return torch.cat([method.predict(batch.inputs).cpu() for batch in data.in_order(samples)])
 
 
 def scores(log_probs: Tensor, label: Tensor, bins: int = 15) -> dict[str, float]:
@@ -113,14 +140,13 @@ def spread(labels: Tensor, classes: int) -> float:
     return float((-(share * share.clamp_min(1e-300).log()).sum()).exp())
 
 
-def _argmax(table: Tensor, index: Tensor) -> Tensor:
-    return table[index.to(table.device)].argmax(1).cpu()
+def _argmax(table: Rows, index: Tensor) -> Tensor:
+    return torch.cat([table[piece].argmax(1).cpu() for piece in pieces_of(index, table.columns[0])])
 
 
 def _table_argmax(method: Method, index: Tensor) -> Tensor | None:
-    """In pieces: the table may be larger than memory."""
     parts = []
-    for piece in index.to(method.task.device).split(65536):
+    for piece in pieces_of(index.to(method.task.device), method.task.classes):
         soft = method.soft_labels(piece)
         if soft is None:
             return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,28 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from . import distributed
 from .collapse import CollapseWatch
 from .estimate import in_words, seconds_per_plain_step, work_of
 from .exam import Exam
 from .gains import next_reviews
 from .issues import judge, label_frame, stated, suggestions
+from .loggers import Logger, Logging, Started
 from .method import Method
 from .progress import Closing, Progress
 from .results import finite, remembered, summarise, write_results
+from .rows import MOST_JOURNAL
 from .run import Run
 from .source import Source
 from .splits import Splits
 from .trace import Trace
-from .train import EpochRecord, NonFiniteLoss, Position, refuse_non_finite, train
+from .train import CHECK_EVERY, EpochRecord, NonFiniteLoss, Position, refuse_non_finite, train
 
 log = logging.getLogger("mslg")
 
 SHOWN = 200  # classes up to which a transition matrix is written down: beyond, nobody reads it
+# What runs of earlier versions do not tell of themselves.
+LATER = {"train": {"precision": "float32", "accumulate": 1, "sync_batch_norm": False}}
 LONG = 120  # seconds: a run longer than this announces its cost before it starts
 
 
@@ -77,17 +82,20 @@ def execute(
     checkpoint_seconds: float,
     time_budget: float | None,
     display: Progress,
-    tensorboard: bool,
+    loggers: str | Logger | Sequence[str | Logger] = (),
     fdr: float | None = None,
     announce: Callable[[], None] | None = None,
+    rebuild: Callable[[], Method] | None = None,
 ) -> Result:
     """Train to the end, or to where the time is up; with a folder, everything is written there. Something that is to
-    come after it is announced with the cost of the run, which is then not marked as done."""
+    come after it is announced with the cost of the run, which is then not marked as done. `rebuild` makes the learner
+    anew: of several processes one finishes the run alone, with what all have learned."""
+    logs = Logging.named(loggers if distributed.first() else (), folder=folder)
     epochs = int(resolved["train"]["epochs"])
-    position = Position(Trace(source.label.to(data.device), len(source.classes)))
+    position = _start(learner, source, data)
     run, records = None, []
     if folder is not None:
-        if resume and (folder / "config.toml").exists():
+        if resume and distributed.agreed((folder / "config.toml").exists()):
             run = Run.open(folder)
             _refuse_other_settings(run, resolved)
             if run.load(learner, position):
@@ -95,7 +103,6 @@ def execute(
             records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
         else:
             run = Run.create(folder, resolved, files=files, force=force)
-    writer = _tensorboard(run) if tensorboard and run is not None else None
     _announce(learner, data, epochs, position)
     if announce is not None:
         announce()
@@ -104,25 +111,50 @@ def execute(
     stopped = False
     recording = recorded(learner, data, exam, position, run=run, display=display, checkpoint_seconds=checkpoint_seconds)
     try:
-        with closing(recording):
+        with logs, closing(recording):
+            if position.epoch < epochs:
+                logs.begin(Started(folder, resolved, [(record.epoch, record.metrics) for record in records]))
             for record in recording:
                 records.append(record)
                 watch(record)
-                if writer is not None:
-                    for name, value in record.metrics.items():
-                        writer.add_scalar(name, value, record.epoch)
-                if time_budget is not None and time.monotonic() - begun > time_budget and position.epoch < epochs:
+                logs.log(record.epoch, record.metrics)
+                late = time_budget is not None and time.monotonic() - begun > time_budget
+                if distributed.agreed(late) and position.epoch < epochs:
                     stopped = True
                     break
     except NonFiniteLoss as error:
         if run is not None:
             run.write_json("summary.json", {"state": "failed", "error": str(error)})
         raise
-    if writer is not None:
-        writer.close()
     learner.eval()
     if exam.test is not None and exam.confusion is None:
         exam(learner, position.trace)  # resumed after the last epoch: no epoch of this process has looked at the test
+    if stopped:
+        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
+    conclude = partial(
+        concluded, source, exam, records, run, stopped=stopped, fdr=fdr, finish=announce is None and not stopped
+    )
+    if distributed.ranks() == 1:
+        return conclude(learner, data, position)
+    assert run is not None
+    assert rebuild is not None
+    return _concluded_by_first(conclude, learner, data, source, run, rebuild)
+
+
+def concluded(
+    source: Source,
+    exam: Exam,
+    records: list[EpochRecord],
+    run: Run | None,
+    learner: Method,
+    data: Splits,
+    position: Position,
+    *,
+    stopped: bool,
+    fdr: float | None,
+    finish: bool,
+) -> Result:
+    """What a trained method says of its labels, and all results; with a run, written into its folder."""
     summary = summarise(records, exam, data, state="stopped" if stopped else "done")
     judgement = judge(source, data, learner, position.trace, fdr=fdr)
     suggested = suggestions(source, data, position.trace, judgement)
@@ -132,17 +164,60 @@ def execute(
     summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
     if (right := exam.right(suggested)) is not None and "last" in summary:
         summary["last"] |= finite({"suggested/accuracy": right})
-    if stopped:
-        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
     if run is not None:
         summary |= remembered(run)
         write_results(run, learner, data, source, position, judgement, summary)
-        if announce is None and not stopped:
+        if finish:
             run.finish()
     history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
     make_labels = partial(label_frame, source, data, learner, position.trace, judgement)
     choose_next = partial(next_reviews, learner.deployed(), data, source)
     return Result(learner.deployed(), history, summary, source.classes, learner, run, make_labels, choose_next)
+
+
+def _concluded_by_first(
+    conclude: Callable[[Method, Splits, Position], Result],
+    learner: Method,
+    data: Splits,
+    source: Source,
+    run: Run,
+    rebuild: Callable[[], Method],
+) -> Result:
+    """The first process puts together what all have learned, from the last checkpoint, and finishes the run with it."""
+    result = None
+    if distributed.first():
+        with distributed.alone():
+            whole, everything = rebuild(), replace(data, rank=0, ranks=1)
+            position = _start(whole, source, everything)
+            run.load(whole, position)
+            result = conclude(whole.eval(), everything, position)
+            result.make_labels = _alone(result.make_labels)
+            result.choose_next = _alone(result.choose_next)
+    distributed.wait()
+    summary = distributed.agreed(None if result is None else result.summary)
+    if result is not None:
+        result.model, result.method = learner.deployed(), learner
+        return result
+    history = pd.DataFrame([{"epoch": line["epoch"], **line} for line in run.history()])
+    return Result(learner.deployed(), history, summary, source.classes, learner, run, _elsewhere, _elsewhere)
+
+
+def _alone(function: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
+    def called(*args: Any, **kwargs: Any) -> pd.DataFrame:
+        with distributed.alone():
+            return function(*args, **kwargs)
+
+    return called
+
+
+def _elsewhere(*args: Any, **kwargs: Any) -> pd.DataFrame:
+    raise RuntimeError(
+        "the labels are with the first of the processes (rank 0); read labels.parquet in the run's folder"
+    )
+
+
+def _start(learner: Method, source: Source, data: Splits) -> Position:
+    return Position(Trace(source.label.to(data.device), len(source.classes), folder=learner.task.tables))
 
 
 def recorded(
@@ -162,7 +237,7 @@ def recorded(
     def after_step(position: Position) -> None:
         nonlocal saved
         display.advance(learner.relative_cost(position.epoch), position)
-        if run is not None and time.monotonic() - saved >= checkpoint_seconds:
+        if run is not None and _due(learner, position, time.monotonic() - saved >= checkpoint_seconds):
             refuse_non_finite(position)  # a diverged state must not replace the last good one
             run.save(learner, position)
             saved = time.monotonic()
@@ -180,6 +255,15 @@ def recorded(
             yield record
 
 
+def _due(learner: Method, position: Position, late: bool) -> bool:
+    """Whether it is time for a checkpoint: the last one is long ago, or the journals of tables in files have grown
+    large. Several processes have several clocks: now and then they ask the first."""
+    if position.step % CHECK_EVERY:
+        return late and distributed.ranks() == 1
+    late = late or learner.journal_bytes() + position.trace.journal_bytes() > MOST_JOURNAL
+    return bool(distributed.agreed(late))
+
+
 def _announce(method: Method, data: Splits, epochs: int, position: Position) -> None:
     estimate = seconds_per_plain_step(method, data) * work_of(method, data, epochs, position.epoch)
     level = logging.WARNING if estimate > LONG else logging.INFO
@@ -189,7 +273,7 @@ def _announce(method: Method, data: Splits, epochs: int, position: Position) -> 
 def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
     before = run.config
     for table in ("data", "noise", "network", "method", "train"):
-        then, now = before.get(table, {}), resolved[table]
+        then, now = {**LATER.get(table, {}), **before.get(table, {})}, resolved[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
             if key == "fdr":  # how long the list is: no matter of training
@@ -204,11 +288,3 @@ def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
 def _as_toml(value: Any) -> Any:
     """TOML knows only lists."""
     return list(value) if isinstance(value, tuple) else value
-
-
-def _tensorboard(run: Run) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ImportError("TensorBoard is not installed; install it with: pip install 'mslg[tensorboard]'") from error
-    return SummaryWriter(str(run.path / "tensorboard"))

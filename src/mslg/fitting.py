@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ from torch.optim import Optimizer
 
 from .augment import Augment
 from .compare import Comparison
+from .distributed import agreed, first, local_device, ranks, together
 from .division import split
 from .error_rate import check_fdr
 from .estimate import in_words, seconds_per_plain_step, work_of
 from .exam import Exam
 from .execution import Result as Result
 from .execution import execute
+from .loggers import Logger
 from .method import Factory, Method, Task
 from .methods import METHODS
 from .names import unknown
+from .precision import Precision, check_precision
 from .progress import Progress, Silent, for_terminal
 from .rounds import Round
 from .run import Run
@@ -43,6 +46,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
+@together
 def fit(
     network: nn.Module | Factory,
     noisy: Any,
@@ -59,12 +63,15 @@ def fit(
     learning_rate: float = 0.05,
     weight_decay: float = 1e-4,
     schedule: str = "cosine",
+    precision: Precision = "float32",
+    accumulate: int = 1,
     noise_rate: float | None = None,
     transition: Any = None,
     head: str | None = None,
     hold_out: bool = True,
     augment: Any = None,
     augment_clean: bool = False,
+    sync_batch_norm: bool = False,
     seed: int = 0,
     from_run: Any = None,
     decisions: Any = None,
@@ -77,7 +84,7 @@ def fit(
     compare: bool = False,
     fdr: float | None = None,
     progress: bool | Progress = True,
-    tensorboard: bool = False,
+    loggers: str | Logger | Sequence[str | Logger] = (),
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -90,6 +97,9 @@ def fit(
     method       a name from `mslg list methods`; further keyword arguments go to its constructor
     augment      words such as ["flip", "crop-4", "normalise-0.5"], or functions of a tensor (see `mslg.augment`);
                  what is random in them is for training batches only, with augment_clean=True for clean ones too
+    sync_batch_norm  with several processes: batch norm over the whole batch instead of each process's part
+    precision    "float32"; "bf16", or "fp16" on a GPU: networks compute in half precision, all else stays in float32
+    accumulate   work through each batch in so many parts, one after the other, to need the memory of one
     epochs       30, or a third of the earlier run's with from_run=
     from_run     an earlier run (its folder or its result) on the same data: its networks and labels are kept, with a
                  new optimizer and without a warm-up
@@ -102,15 +112,28 @@ def fit(
                  0.1; otherwise all that have a likelier label
     compare      afterwards train the controls that the method should beat, and compare on held-out clean samples:
                  summary["comparison"] says whether it helped
+    loggers      "tensorboard", "wandb", "mlflow", or objects like `mslg.loggers.Logger`: told every epoch's metrics
     """
     begun = time.monotonic()
-    where = device_named(device)
+    where = local_device(device_named(device))
+    check_precision(precision, where)
+    if not isinstance(accumulate, int) or not 1 <= accumulate <= max(1, batch_size // 2):
+        raise ValueError(
+            f"accumulate is {accumulate}; a batch of {batch_size} samples is worked through in 1 to "
+            f"{max(1, batch_size // 2)} parts, each of 2 samples or more"
+        )
     changes = Augment.parse(augment)
     source = as_source(noisy, "the noisy set")
     if true_labels is not None:
         source = source.with_true_labels(true_labels)
     folder = None if output is None else Path(output)
-    resumed = Run.open(folder) if resume and folder is not None and (folder / "config.toml").exists() else None
+    if folder is None and ranks() > 1:
+        raise ValueError(
+            f"{ranks()} processes train together and need a folder for the run, which all of them can reach; pass "
+            "output= (-o)"
+        )
+    there = folder is not None and agreed((folder / "config.toml").exists())
+    resumed = Run.open(folder) if resume and folder is not None and there else None
     round_ = Round.open(from_run, decisions, source, resumed)
     epochs, asked = round_.epochs(epochs)
     clean_source: Source | int | None
@@ -158,19 +181,26 @@ def fit(
             transition=None if transition is None else torch.as_tensor(transition).to(where),
             pairs=data.pairs,
             head_name=head,
+            precision=precision,
+            accumulate=accumulate,
             warm=round_.warm,
             seed=seed,
             device=where,
+            sync_batch_norm=sync_batch_norm,
+            tables=None if folder is None else folder / "tables",
         )
 
-    learner = round_.lead(build_method(method, new_task(epochs), data, preset, settings), method)
+    def new_learner(length: int) -> Method:
+        return round_.lead(build_method(method, new_task(length), data, preset, settings), method)
+
+    learner = new_learner(epochs)
     check_outputs(learner, data)
     if time_budget is not None and resumed is None:
-        shorter = _fitting_epochs(learner, data, epochs, time_budget)
+        shorter = agreed(_fitting_epochs(learner, data, epochs, time_budget))
         if shorter != epochs:
             log.warning("%d epochs fit into %s; %d were asked for", shorter, in_words(time_budget), epochs)
             epochs = shorter
-            learner = round_.lead(build_method(method, new_task(epochs), data, preset, settings), method)
+            learner = new_learner(epochs)
     used = method_settings(method, learner.task, preset, settings)
     resolved = {
         "data": {
@@ -192,16 +222,20 @@ def fit(
             "learning_rate": learning_rate,
             "weight_decay": weight_decay,
             "schedule": schedule,
+            "precision": precision,
+            "accumulate": accumulate,
             "noise_rate": noise_rate,
             "hold_out": hold_out,
             "augment": changes.words,
             "augment_clean": augment_clean,
+            "sync_batch_norm": sync_batch_norm,
             "seed": seed,
             "fdr": fdr,
             **round_.recorded["train"],
         },
     }
     exam = Exam(data, _test_samples(test, source), source.true_label)
+    progress = progress if first() else False
     display = progress if not isinstance(progress, bool) else for_terminal(method) if progress else Silent()
     comparison = Comparison(method, learner, used, data, resolved, folder) if compare else None
     result = execute(
@@ -217,9 +251,10 @@ def fit(
         checkpoint_seconds=60 * checkpoint_minutes,
         time_budget=time_budget,
         display=display,
-        tensorboard=tensorboard,
+        loggers=loggers,
         fdr=fdr,
         announce=None if comparison is None else partial(comparison.announce, budget=time_budget),
+        rebuild=partial(new_learner, epochs),
     )
     if comparison is not None:
         comparison.complete(
@@ -297,7 +332,8 @@ def plain_settings(method: Method, settings: Mapping[str, Any]) -> dict[str, Any
 def check_outputs(method: Method, data: Splits) -> None:
     """The network must give one logit a class: found out before the first epoch, not in its middle."""
     method.eval()
-    with torch.no_grad():
+    # Not in inference mode: this is the first pass, and what a network makes and keeps in it must serve training too.
+    with torch.no_grad(), method.computing():
         shape = tuple(method.predict(next(data.in_order()).inputs).shape)
     method.train()
     if len(shape) != 2 or shape[1] != method.task.classes:

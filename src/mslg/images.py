@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from .machine import processors
 from .names import expect_name
 from .source import InputStore, TensorStore
+from .texts import WORDS, Vocabulary
 
 log = logging.getLogger("mslg")
 
@@ -44,14 +45,16 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """How image files are read. `size` is the side of a square; without it images of one common size stay as they are
-    and others become 224 × 224. `corrupt` says what to do about files that are no readable image."""
+    """How inputs are read. `size` is the side of a square; without it images of one common size stay as they are and
+    others become 224 × 224. `corrupt` says what to do about files that are no readable image."""
 
     size: int | None = None
     channels: int = 3
     corrupt: str = "error"
     workers: int | None = None  # processes; None: as many as there are processors, up to 4
     frame: Frame | None = None  # that of another set, so that both give inputs of one shape
+    words: int = WORDS  # of a vocabulary, where the inputs are texts
+    vocabulary: Vocabulary | None = None  # that of another set, likewise
 
     def __post_init__(self) -> None:
         expect_name("way to treat corrupt images", self.corrupt, CORRUPT)

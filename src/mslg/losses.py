@@ -50,9 +50,14 @@ def cross_entropy_tangent(log_probs: Tensor, label: Tensor, tangent: Tensor) -> 
     return -log_probability_tangent(log_probs, tangent).gather(1, label.unsqueeze(1)).squeeze(1)
 
 
-def batch_prior_loss(log_probs: Tensor, prior: Tensor) -> Tensor:
+def log_mean_prediction(log_probs: Tensor) -> Tensor:
+    """log of the mean prediction of a batch, one value a class."""
+    return log_probs.logsumexp(0) - math.log(len(log_probs))
+
+
+def batch_prior_loss(log_mean: Tensor, prior: Tensor) -> Tensor:
     """−Σ prior·log(mean prediction of the batch): joint optimization's L_p, one value a batch."""
-    return -(prior * (log_probs.logsumexp(0) - math.log(len(log_probs)))).sum()
+    return -(prior * log_mean).sum()
 
 
 def generalized_cross_entropy(log_probs: Tensor, label: Tensor, q: float) -> Tensor:

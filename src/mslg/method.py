@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from .batch import Batch, Inputs, call
+from .batch_norm import synchronise
 from .bilevel import last_linear
+from .descent import descend as descend
+from .descent import scaled_by
+from .distributed import same
 from .losses import cross_entropy
+from .precision import Precision, computing
+from .rows import Rows, file_if_large
 from .schedule import Schedule, constant
 from .seeds import seeded
 from .splits import Splits
@@ -49,9 +58,13 @@ class Task:
     pairs: tuple[Tensor, Tensor] | None = None  # (given, verified) labels of samples that carry both
     head_name: str | None = None
     pretrained: bool = True  # of an instance: a second network keeps its body and draws only the head anew
+    precision: Precision = "float32"  # that networks compute in
+    accumulate: int = 1  # parts that a batch is worked through in, to need the memory of one
     warm: bool = False  # the run goes on from an earlier one: whatever warms a method up has been done
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    tables: Path | None = None  # a folder for tables that are too large for memory
+    sync_batch_norm: bool = False  # with several processes: statistics of the whole batch
     _made: int = field(default=0, repr=False)
     _start: nn.Module | None = field(default=None, repr=False)
 
@@ -69,7 +82,9 @@ class Task:
                     if callable(draw := getattr(module, "reset_parameters", None)):
                         draw()
         self._made += 1
-        return network.to(self.device)
+        if self.sync_batch_norm:
+            synchronise(network)
+        return same(network.to(self.device))
 
     def head(self, network: nn.Module) -> nn.Module:
         """The last layer: the one named, or the last Linear."""
@@ -78,6 +93,12 @@ class Task:
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """An optimizer as the user wants it."""
         return self.optimizer(parameters)
+
+    def new_rows(self, name: str, *columns: int, dtype: torch.dtype = torch.float32) -> Rows:
+        """A table of zeros with one row a sample: in memory, or in a file of this name if it is large."""
+        samples = len(self.given)
+        path = file_if_large(self.tables, name, samples, torch.Size(columns).numel(), dtype)
+        return Rows(samples, *columns, dtype=dtype, device=self.device, path=path)
 
     def again(self) -> Task:
         """The same task for another method: no network of it is made yet, an instance is as it was at the start."""
@@ -100,9 +121,22 @@ class Method(nn.Module):
         self.task = task
         self.epoch = 0
         self._optimizers: dict[str, tuple[Optimizer, list[float]]] = {}
+        self.scaler = GradScaler(task.device.type) if task.precision == "fp16" else None
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Inside, networks compute in the task's precision, and steps are made as it needs."""
+        return nullcontext() if self.task.precision == "float32" else self._computing_in_half()
+
+    @contextmanager
+    def _computing_in_half(self) -> Iterator[None]:
+        with computing(self.task.precision, self.task.device), scaled_by(self.scaler):
+            yield
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         """Before an epoch: stages, refreshes, passes over the data."""
+
+    def before_parts(self, parts: list[Batch], clean: Iterator[Batch]) -> None:
+        """Before the steps on a batch that comes in parts: whatever must be known of all of them first."""
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         """Learn from one noisy batch, and from `next(clean)` if the method wants it."""
@@ -148,9 +182,15 @@ class Method(nn.Module):
 
     def checkpointed(self) -> None:
         """A checkpoint with this method's state is safely on disk."""
-        for module in self.children():
-            if callable(done := getattr(module, "checkpointed", None)):
-                done()
+        for table in self._tables():
+            table.checkpointed()
+
+    def journal_bytes(self) -> int:
+        """What the journals of tables in files hold since the last checkpoint."""
+        return sum(table.journal_bytes() for table in self._tables())
+
+    def _tables(self) -> list[Rows]:
+        return [module for module in self.modules() if isinstance(module, Rows)]
 
     def add_optimizer(self, name: str, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """A new optimizer that follows the task's schedule and is part of the checkpoint."""
@@ -195,11 +235,14 @@ class Method(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         optimizers = {name: optimizer.state_dict() for name, (optimizer, _) in self._optimizers.items()}
-        return {"optimizers": optimizers, "extra": self.extra()}
+        scaler = {} if self.scaler is None else {"scaler": self.scaler.state_dict()}
+        return {"optimizers": optimizers, "extra": self.extra(), **scaler}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for name, (optimizer, _) in self._optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+        if self.scaler is not None and "scaler" in state:
+            self.scaler.load_state_dict(state["scaler"])
         self.restore_extra(state["extra"])
 
 
@@ -224,10 +267,3 @@ class OneNetwork(Method):
     def descend(self, loss: Tensor) -> None:
         """One optimizer step on the loss."""
         descend(self.optimizer, loss)
-
-
-def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """One step on the loss."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()

@@ -1,7 +1,7 @@
 """Settings of a run as tables: constructor defaults ← recipe ← command line. A run's config.toml is a recipe itself.
 
-[data]     source, clean, noise, rate, root, subset, told; size, channels, corrupt for image files; settings of named
-           data sets
+[data]     source, clean, noise, rate, root, subset, told; size, channels, corrupt for image files; words for
+           texts; settings of named data sets
 [noise]    settings of the noise, such as convention, probabilities, transition
 [network]  name, and its constructor's arguments
 [method]   name, preset, and its constructor's arguments
@@ -24,6 +24,7 @@ TABLES = ("data", "noise", "network", "method", "train")
 DATA_KEYS = (
     *("source", "labels", "clean", "noise", "rate", "root"),
     *("size", "channels", "corrupt"),  # how image files are read
+    "words",  # of the vocabulary that texts are encoded by
     *("human", "human_file", "food101", "mini"),  # settings of some of the named data sets
     *("features", "features_weights", "features_prepare"),  # a backbone, its weights, how images are prepared for it
     *("clean_from", "test"),  # "test": the clean samples are cut from the test set, of which so many are left
@@ -39,10 +40,13 @@ TRAIN_KEYS = (
     "learning_rate",
     "weight_decay",
     "schedule",
+    "precision",
+    "accumulate",
     "noise_rate",
     "hold_out",
     "augment",
     "augment_clean",
+    "sync_batch_norm",
     "seed",
 )
 RECORDED = {

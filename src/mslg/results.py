@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from .exam import Exam
 from .files import write_atomically
 from .issues import Judgement, write_labels
+from .loading import described
 from .method import Method
+from .model_card import write_card
 from .run import Run
 from .source import Source
 from .splits import Splits
 from .suspects import write_suspects
+from .texts import vocabulary_of
 from .train import EpochRecord, Position
 
 
@@ -65,11 +68,19 @@ def write_results(
     """The model, the classes, the labels, the suspects and the summary."""
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
-    run.write_json("model.json", {"network": run.config["network"], "classes": list(source.classes)})
+    run.write_json("model.json", described(source, data.augment, run.config))
+    if (vocabulary := vocabulary_of(source.store)) is not None:
+        run.write_json("vocabulary.json", vocabulary.as_dict())
     run.write_json("classes.json", {"classes": list(source.classes)})
     write_labels(run.path / "labels.parquet", source, data, method, position.trace, judgement)
     write_suspects(run.path, source, data, method, position.trace)
+    write_summary(run, summary)
+
+
+def write_summary(run: Run, summary: Mapping[str, Any]) -> None:
+    """The numbers, for programs and for people."""
     run.write_json("summary.json", summary)
+    write_card(run)
 
 
 def _own_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from .batch import Inputs, map_inputs
 from .decisions import Decision
 from .division import check_train
-from .source import InputStore, Located, Source
+from .source import InputStore, Located, Source, Worded
 from .splits import Samples, Splits
 
 log = logging.getLogger("mslg")
@@ -74,7 +74,7 @@ def joined(first: Source, second: Source) -> Source:
         store=_store(first.store, second.store),
         label=torch.cat([first.label, second.label]),
         classes=first.classes,
-        ids=first.ids + second.ids,
+        ids=(*first.ids, *second.ids),
         ids_given=first.ids_given and second.ids_given,
         shown=shown,
     )
@@ -119,9 +119,28 @@ class Files(InputStore, Located, Protocol):
     """Inputs that are files."""
 
 
+class JoinedTexts(JoinedStore):
+    """Texts of two stores."""
+
+    first: Texts
+    second: Texts
+
+    def text(self, position: int) -> str:
+        """What a person reads."""
+        bound = len(self.first)
+        return self.first.text(position) if position < bound else self.second.text(position - bound)
+
+
+class Texts(InputStore, Worded, Protocol):
+    """Inputs that are made of texts."""
+
+
 def _store(first: InputStore, second: InputStore) -> JoinedStore:
-    located = isinstance(first, Located) and isinstance(second, Located)
-    return JoinedFiles(first, second) if located else JoinedStore(first, second)
+    if isinstance(first, Located) and isinstance(second, Located):
+        return JoinedFiles(first, second)
+    if isinstance(first, Worded) and isinstance(second, Worded):
+        return JoinedTexts(first, second)
+    return JoinedStore(first, second)
 
 
 def _concatenated(parts: list[Inputs]) -> Inputs:

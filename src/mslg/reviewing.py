@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
-from safetensors.torch import load_file
 from torch import nn
 
 from .augment import Augment
@@ -16,6 +14,7 @@ from .division import split
 from .execution import Result
 from .fitting import as_source
 from .gains import CANDIDATES, next_reviews
+from .loading import with_weights
 from .recipe import checked, run_recipe
 from .rounds import Round
 from .run import Run
@@ -77,7 +76,7 @@ def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None)
             augment=Augment.parse(train.get("augment")),
         )
         data = Round.open(None, None, source, run).joined(data, source)
-        return Opened(_with_weights(network, run), data, source)
+        return Opened(with_weights(network, run.path), data, source)
 
     if network is not None and noisy is not None:
         return opened(network, noisy, clean)
@@ -88,20 +87,6 @@ def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None)
         )
     result: Opened = run_recipe(settings, opened, workers=workers, progress=False)
     return result
-
-
-def _with_weights(network: Any, run: Run) -> nn.Module:
-    made: nn.Module = copy.deepcopy(network) if isinstance(network, nn.Module) else network()
-    weights = load_file(run.path / "model.safetensors")
-    try:
-        made.load_state_dict(weights)
-    except RuntimeError as error:
-        kind = run.config["network"].get("class", "?")
-        raise ValueError(
-            f"the model of {run.path} is a {kind}, and its weights do not fit a {type(made).__name__} "
-            f"({' '.join(str(error).split())[:200]})"
-        ) from error
-    return made
 
 
 def _candidates(run: Run) -> pd.DataFrame:

@@ -49,8 +49,9 @@ class Round:
         files = [Path(file) for file in _listed(decisions)]
         if resumed is not None and not files and (resumed.path / DECISIONS).exists():
             files = [resumed.path / DECISIONS]
-        elif path is not None and (path / DECISIONS).exists():
-            files = [path / DECISIONS, *files]
+        elif path is not None:
+            before = _found(path, None if resumed is None else resumed.path) / DECISIONS
+            files = [before, *files] if before.exists() else files
         layers = [read_decisions(file, classes=source.classes, samples=_pieces(source)) for file in files]
         found = cls(path, merged(*layers), resumed)
         if not found.resuming:
@@ -70,7 +71,9 @@ class Round:
     @cached_property
     def earlier(self) -> Run | None:
         """The earlier run, while its state is needed."""
-        return None if self.start is None or self.resuming else Run.open(self.start)
+        if self.start is None or self.resuming:
+            return None
+        return earlier_run(self.start, of=None if self.resumed is None else self.resumed.path)
 
     @property
     def recorded(self) -> dict[str, dict[str, Any]]:
@@ -169,6 +172,18 @@ class Round:
             )
 
 
+def earlier_run(start: Path, *, of: Path | None) -> Run:
+    """The run that another, in the folder `of`, goes on from. Its path was written down as typed: it is looked for from
+    the present folder, then from that of the run and those above it."""
+    path = _found(start, of)
+    if of is not None and not (path / "config.toml").exists():
+        raise FileNotFoundError(
+            f"{of} goes on from the run {start}, and it is found neither from {Path.cwd()} nor from {of.absolute()} or "
+            "a folder above it; put it there, or go to the folder where the run was started"
+        )
+    return Run.open(path)
+
+
 def clean_table(data: Splits, source: Source) -> pa.Table:
     """The clean samples: id, verified and given label, the part each is in, whether it is one of the data's samples,
     and where known its path."""
@@ -236,6 +251,13 @@ def _path(start: Any) -> Path | None:
             f"from_run is a {type(start).__name__} without a folder; fit with output= (a folder) and go on from that"
         )
     return Path(run.path)
+
+
+def _found(start: Path, of: Path | None) -> Path:
+    """Where a run of this path is; where it is nowhere, the path itself."""
+    own = None if of is None else of.absolute()
+    above = [] if own is None else [folder / start for folder in (own, *own.parents)]
+    return next((path for path in (start, *above) if (path / "config.toml").exists()), start)
 
 
 def _listed(decisions: Any) -> Sequence[Any]:

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import toml
+from . import distributed, toml
 from .checkpoint import load_state, save_state, to_device
 from .files import PARTIAL, write_atomically
 from .machine import versions
 from .method import Method
+from .shards import are_shards, delete_shards, load_shards, own_share, save_shards
 from .train import EpochRecord, Position
 
 FORMAT = 1
@@ -30,6 +31,7 @@ class Run:
     decisions.csv    a reviewer's decisions that the run was started with
     controls/        what the run is compared with: numbers and predictions for held-out samples
     model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
+    vocabulary.json  where the inputs are texts: the words that they were encoded by
     suspects.parquet, clean_samples.parquet: the worst labels with what to see of them, and the clean samples like them
     """
 
@@ -41,7 +43,10 @@ class Run:
         cls, path: Path, config: Mapping[str, Any], *, files: Mapping[str, bytes] | None = None, force: bool = False
     ) -> Run:
         """A new folder, with files that belong to the run from its start. An existing run is never overwritten without
-        `force`."""
+        `force`. Of several processes the first makes it, as it writes all files but for checkpoints."""
+        if not distributed.first():
+            distributed.wait()
+            return cls(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if not force:
                 what = "a finished run" if (path / "done").exists() else "an existing folder"
@@ -61,6 +66,7 @@ class Run:
         for name in ("metrics", "timing"):
             header = json.dumps({"format_version": FORMAT, "kind": name})
             write_atomically(path / f"{name}.jsonl", f"{header}\n".encode())
+        distributed.wait()
         return run
 
     @classmethod
@@ -85,19 +91,33 @@ class Run:
         return self.path / "checkpoint" / "state.safetensors"
 
     def save(self, method: Method, position: Position) -> None:
-        """Write a checkpoint; the previous one stays until it is complete."""
-        self.checkpoint.parent.mkdir(exist_ok=True)
-        save_state(self.checkpoint, {"method": dict(method.state_dict()), "position": position.state_dict()})
+        """Write a checkpoint; the previous one stays until it is complete. All processes write their own part."""
+        folder = self.checkpoint.parent
+        folder.mkdir(exist_ok=True)
+        state = {"method": dict(method.state_dict()), "position": position.state_dict()}
+        if distributed.ranks() > 1:
+            save_shards(folder, state)
+            if distributed.first():
+                self.checkpoint.unlink(missing_ok=True)  # of a single process, before
+        else:
+            save_state(self.checkpoint, state)
+            delete_shards(folder)
         method.checkpointed()
+        position.trace.checkpointed()
 
     def load(self, method: Method, position: Position) -> bool:
         """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
-        for left in self.path.rglob(PARTIAL):
-            left.unlink(missing_ok=True)
-        if not self.checkpoint.exists():
+        if distributed.first():
+            for left in self.path.rglob(PARTIAL):
+                if left.is_file():  # a folder of such a name is somebody else's
+                    left.unlink(missing_ok=True)
+        if are_shards(self.checkpoint.parent):
+            state = load_shards(self.checkpoint.parent)
+        elif self.checkpoint.exists():
+            state = load_state(self.checkpoint, share=own_share)
+        else:
             self._keep_epochs(0)
             return False
-        state = load_state(self.checkpoint)
         method.load_state_dict(to_device(state["method"], method.task.device))
         position.load_state_dict(to_device(state["position"], method.task.device))
         self._keep_epochs(position.epoch)
@@ -105,6 +125,8 @@ class Run:
 
     def append(self, record: EpochRecord) -> None:
         """Write down an epoch."""
+        if not distributed.first():
+            return
         for name, values in {"metrics": record.metrics, "timing": record.seconds}.items():
             with (self.path / f"{name}.jsonl").open("a") as file:
                 file.write(json.dumps({"epoch": record.epoch, **values}) + "\n")
@@ -116,6 +138,8 @@ class Run:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a small result."""
+        if not distributed.first():
+            return
         text = json.dumps({"format_version": FORMAT, **value}, indent=1, ensure_ascii=False)
         write_atomically(self.path / name, f"{text}\n".encode())
 
@@ -126,14 +150,20 @@ class Run:
 
     def finish(self) -> None:
         """Mark the run as complete: the last thing written."""
-        write_atomically(self.path / "done", b"")
+        if distributed.first():
+            write_atomically(self.path / "done", b"")
+        distributed.wait()
 
     def _keep_epochs(self, count: int) -> None:
+        if not distributed.first():
+            distributed.wait()
+            return
         for name in ("metrics", "timing"):
             path = self.path / f"{name}.jsonl"
             lines = path.read_text().splitlines(keepends=True) if path.exists() else []
             header = json.dumps({"format_version": FORMAT, "kind": name}) + "\n"
             write_atomically(path, "".join([header, *lines[1 : 1 + count]]).encode())
+        distributed.wait()
 
 
 def _is_run(path: Path) -> bool:

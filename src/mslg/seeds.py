@@ -16,7 +16,7 @@ import torch
 def derive(seed: int, purpose: str, *position: int) -> int:
     """A seed for one purpose at one position."""
     entropy = [seed, zlib.crc32(purpose.encode()), *position]
-    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
 
 
 def generator(seed: int, purpose: str, *position: int) -> torch.Generator:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from torch.utils.data import Subset, default_collate
 from .batch import Inputs, map_inputs
 from .seeds import seeded
 
+PIECE = 65_536  # ids that are looked at at a time
 MOST_CLASSES = 100_000  # more are codes or ids that were taken for class numbers
 
 
@@ -35,6 +36,13 @@ class Located(Protocol):
     """Inputs that are files."""
 
     def path(self, position: int) -> Path: ...
+
+
+@runtime_checkable
+class Worded(Protocol):
+    """Inputs that are made of texts."""
+
+    def text(self, position: int) -> str: ...
 
 
 class TensorStore:
@@ -58,7 +66,7 @@ class TensorStore:
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
         for index in indices:
-            yield map_inputs(lambda tensor: _scaled(tensor[index]), self.tensors)  # noqa: B023
+            yield map_inputs(lambda tensor: _scaled(tensor.index_select(0, index)), self.tensors)  # noqa: B023
 
 
 class DatasetStore:
@@ -80,6 +88,33 @@ class DatasetStore:
             yield default_collate([self.dataset[i][0] for i in index.tolist()])
 
 
+class Positions(Sequence[str]):
+    """The ids of samples that were given none: their positions, as text. Made when asked for: of ten million samples
+    they would take most of a gigabyte."""
+
+    def __init__(self, count: int) -> None:
+        self._places = range(count)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, position: int | slice) -> str | tuple[str, ...]:
+        found = self._places[position]
+        return str(found) if isinstance(found, int) else tuple(map(str, found))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._places)
+
+
 @dataclass(frozen=True)
 class Source:
     """Samples with their given labels. A true or verified label, where known, is −1 where it is not."""
@@ -87,7 +122,7 @@ class Source:
     store: InputStore
     label: Tensor  # (samples,) int64
     classes: tuple[str, ...]
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     true_label: Tensor | None = None
     verified_label: Tensor | None = None
     ids_given: bool = True  # False: the ids are positions, and say nothing about identity across two sets
@@ -124,8 +159,10 @@ class Source:
 
     def fingerprint(self) -> str:
         """A short hash of ids, labels and the first inputs: is this the data that the run began with?"""
-        digest = hashlib.sha256("\0".join(self.ids).encode())
-        digest.update(self.label.numpy().tobytes())
+        digest = hashlib.sha256()
+        for content in joined_ids(self.ids):
+            digest.update(content)
+        digest.update(self.label.contiguous().numpy().data)
         with seeded(torch.device("cpu"), 0, "fingerprint"):  # a Dataset may change its items at random
             for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
                 for tensor in leaves(inputs):
@@ -166,7 +203,7 @@ def make_source(
         store=store,
         label=numbers,
         classes=names,
-        ids=tuple(map(str, ids)) if ids is not None else tuple(str(i) for i in range(len(numbers))),
+        ids=tuple(map(str, ids)) if ids is not None else Positions(len(numbers)),
         true_label=encode_known(true_labels, names, len(numbers), f"the true labels of {name}"),
         verified_label=encode_known(verified_labels, names, len(numbers), f"the verified labels of {name}"),
         ids_given=ids is not None,
@@ -216,6 +253,12 @@ def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tupl
             f"labels must be whole numbers from 0 to {count - 1}"
         )
     return numbers, tuple(map(str, classes)) if classes is not None else tuple(str(c) for c in range(count))
+
+
+def joined_ids(ids: Sequence[str]) -> Iterator[bytes]:
+    """The ids with a zero between two of them, for a hash, some at a time."""
+    for start in range(0, len(ids), PIECE):
+        yield ("\0" if start else "").encode() + "\0".join(ids[start : start + PIECE]).encode()
 
 
 def leaves(inputs: Inputs) -> list[Tensor]:

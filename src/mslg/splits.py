@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import tee
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 from .augment import UNCHANGED, Augment
 from .batch import Batch
 from .seeds import generator, seeded
-from .source import InputStore, Source
+from .source import InputStore, Source, TensorStore
 
 CPU = torch.device("cpu")
 
@@ -43,6 +44,12 @@ class Samples:
         both = self.given >= 0
         return self.given[both], self.label[both]
 
+    def drawing(self, seed: int, purpose: str, *position: int) -> AbstractContextManager[None]:
+        """Inside, the items of a Dataset, which may change at random, follow from the seed and the position."""
+        if isinstance(self.store, TensorStore):
+            return nullcontext()  # nothing is drawn
+        return seeded(CPU, seed, purpose, *position)
+
     def batches(self, groups: Iterable[Tensor]) -> Iterator[Batch]:
         """A batch for each group of positions. A store that reads lazily may ask for groups ahead of their time."""
         parts, ahead = tee(self.at(group) for group in groups)
@@ -67,6 +74,8 @@ class Splits:
     reviewed: int = 0  # so many of `clean`, the last ones, were chosen for a review: no fair draw of the data
     decided: int = 0  # reviewed samples that have left `train`; without removed ones, for which no clean one stands
     decided_wrong: int = 0  # of these, how many had a wrong label
+    rank: int = 0  # of the processes that train together, which one this is for
+    ranks: int = 1  # and how many they are
 
     @property
     def drawn(self) -> Samples | None:
@@ -84,28 +93,49 @@ class Splits:
 
     def steps(self, excluded: Tensor | None = None) -> int:
         """Steps an epoch."""
-        return len(_groups(len(self._kept(excluded)), self.batch_size))
+        return _steps(len(self._kept(excluded)), self.batch_size)
 
     def batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> Iterator[Batch]:
-        """One epoch of shuffled training batches, from step `start` on."""
-        kept = self._kept(excluded)
-        order = kept[torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))]
-        groups = [order[slice(*bounds)] for bounds in _groups(len(order), self.batch_size)]
-        stream = self.train.batches(groups[start:])
-        for step in range(start, len(groups)):
-            with seeded(CPU, self.seed, "fetch", epoch, step):  # a Dataset may change its items at random
+        """One epoch of shuffled training batches, from step `start` on. With several ranks, this one's part of each."""
+        order = self._order(epoch, excluded)
+        steps = _steps(len(order), self.batch_size)
+        dealt = order if self.ranks == 1 else self._dealt(order)
+        bounds = [step * self.batch_size for step in range(steps)] if self.ranks == 1 else _even(len(dealt), steps)
+        stream = self.train.batches(_between(dealt, [*bounds, len(dealt)], start))
+        for step in range(start, steps):
+            place = (epoch, step, *self._stream)
+            with self.train.drawing(self.seed, "fetch", *place):
                 batch = next(stream).to(self.device)
-            yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", epoch, step))
+            yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", *place))
+
+    def _dealt(self, order: Tensor) -> Tensor:
+        """Of these positions those that the rank owns, as many as every rank has: the few more that some own are left
+        out of this epoch, others in the next."""
+        owner = self.train.index[order] % self.ranks
+        return order[owner == self.rank][: int(torch.bincount(owner, minlength=self.ranks).min())]
+
+    def own(self) -> Tensor:
+        """The index of the training samples that this rank owns."""
+        index = self.train.index
+        return index if self.ranks == 1 else index[index % self.ranks == self.rank]
+
+    @property
+    def _stream(self) -> tuple[int, ...]:
+        """What makes a rank's random numbers its own. The first one draws what a single process would."""
+        return (self.rank,) if self.rank else ()
 
     def clean_batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> CleanBatches:
         """An endless iterator over clean batches. Samples that a method has taken out of training serve as the clean
         set when there is none."""
         samples = self.clean
         if samples is None and excluded is not None and len(excluded):
-            samples = self.train.at(torch.isin(self.train.index, excluded.cpu()).nonzero().flatten())
+            samples = self.train.at(is_in(self.train.index, excluded.cpu()).nonzero().flatten())
         random = self.augment if self.augment_clean else self.augment.prepared()
         mixture = None if self.clean is None or self.drawn is self.clean else self._mixture(len(self.clean))
-        return CleanBatches(samples, self.clean_batch_size, self.seed, epoch, start, self.device, random, mixture)
+        dealt = (self.rank, self.ranks)
+        return CleanBatches(
+            samples, self.clean_batch_size, self.seed, epoch, start, self.device, random, mixture, dealt
+        )
 
     def _mixture(self, clean: int) -> Mixture:
         """A reviewed sample stands for itself alone, a drawn one for its share of all that were not reviewed: so mixed,
@@ -114,7 +144,7 @@ class Splits:
 
     def reviewed_batches(self, epoch: int, step: int, steps: int) -> Iterator[Batch]:
         """The batches of reviewed samples that are due at this of the epoch's steps. Like every training sample each is
-        visited once an epoch, in batches of their own, evenly among the others."""
+        visited once an epoch, in batches of their own, evenly among the others. They are few: every rank sees all."""
         if self.clean is None or self.reviewed < 2:  # batch norm cannot take one sample alone
             return
         count = min(-(-self.reviewed // self.batch_size), self.reviewed // 2)
@@ -125,26 +155,36 @@ class Splits:
         groups = (len(self.clean) - self.reviewed + order).tensor_split(count)
         stream = self.clean.batches([groups[number] for number in due])
         for number in due:
-            with seeded(CPU, self.seed, "fetch reviewed", epoch, number):
+            with self.clean.drawing(self.seed, "fetch reviewed", epoch, number):
                 batch = next(stream).to(self.device)
             place = ("augment reviewed", epoch, number)
             yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, *place))
 
     def in_order(self, samples: Samples | None = None, *, excluded: Tensor | None = None) -> Iterator[Batch]:
-        """Training samples (or others) once, in their own order: for passes that measure rather than train."""
+        """Training samples (or others) once, in their own order: for passes that measure rather than train. Of training
+        samples those that the rank owns."""
         samples = self.train if samples is None else samples
-        kept = self._kept(excluded) if samples is self.train else torch.arange(len(samples))
-        groups = list(kept.split(4 * self.batch_size))
-        stream = samples.batches(groups)
-        for step in range(len(groups)):
-            with seeded(CPU, self.seed, "fetch in order", step):
+        kept = self._kept(excluded) if samples is self.train else range(len(samples))
+        if samples is self.train and self.ranks > 1:
+            places = torch.arange(len(samples)) if isinstance(kept, range) else kept
+            kept = places[self.train.index[places] % self.ranks == self.rank]
+        size = 4 * self.batch_size
+        stream = samples.batches(_in_pieces(kept, size))
+        for step in range(-(-len(kept) // size)):
+            with samples.drawing(self.seed, "fetch in order", step):
                 batch = next(stream).to(self.device)
             yield replace(batch, inputs=self.augment.measuring(batch.inputs))
 
-    def _kept(self, excluded: Tensor | None) -> Tensor:
+    def _order(self, epoch: int, excluded: Tensor | None) -> Tensor:
+        kept = self._kept(excluded)
+        order = torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))
+        return order if isinstance(kept, range) else kept[order]
+
+    def _kept(self, excluded: Tensor | None) -> Tensor | range:
+        """Positions of the training samples that are not excluded."""
         if excluded is None or not len(excluded):
-            return torch.arange(len(self.train))
-        return (~torch.isin(self.train.index, excluded.cpu())).nonzero().flatten()
+            return range(len(self.train))
+        return (~is_in(self.train.index, excluded.cpu())).nonzero().flatten()
 
 
 class Mixture(NamedTuple):
@@ -168,8 +208,10 @@ class CleanBatches:
         device: torch.device,
         augment: Augment = UNCHANGED,
         mixture: Mixture | None = None,
+        dealt: tuple[int, int] = (0, 1),
     ) -> None:
         self.mixture = mixture
+        self.rank, self.ranks = dealt
         self.samples, self.size, self.seed, self.epoch, self.position = samples, size, seed, epoch, position
         self.device, self.augment = device, augment
         self._stream: Iterator[Batch] | None = None
@@ -188,12 +230,12 @@ class CleanBatches:
                 groups = _clean_groups(len(self.samples), self.size, self.seed, self.epoch, self.position)
             else:
                 groups = _mixed_groups(self.mixture, self.size, self.seed, self.epoch, self.position)
-            self._stream = self.samples.batches(groups)
-        with seeded(CPU, self.seed, "fetch clean", self.epoch, self.position):
+            self._stream = self.samples.batches(_part_of_each(groups, self.rank, self.ranks))
+        place = (self.epoch, self.position, *([self.rank] if self.rank else []))
+        with self.samples.drawing(self.seed, "fetch clean", *place):
             batch = next(self._stream).to(self.device)
         self.position += 1
-        step = self.position - 1
-        return replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment clean", self.epoch, step))
+        return replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment clean", *place))
 
 
 def _clean_groups(count: int, size: int, seed: int, epoch: int, position: int) -> Iterator[Tensor]:
@@ -204,6 +246,18 @@ def _clean_groups(count: int, size: int, seed: int, epoch: int, position: int) -
         order = torch.randperm(count, generator=generator(seed, "clean order", epoch, round_))
         yield order[within * size : (within + 1) * size]
         position += 1
+
+
+def _part_of_each(groups: Iterable[Tensor], rank: int, ranks: int) -> Iterator[Tensor]:
+    """One rank's part of each group: equally many for all, so that a mean of their means is the mean."""
+    for group in groups:
+        each = len(group) // ranks
+        if not each:
+            raise ValueError(
+                f"a clean batch of {len(group)} samples cannot be divided among {ranks} processes; "
+                "verify more samples, raise clean_batch_size, or start fewer processes"
+            )
+        yield group[rank * each : (rank + 1) * each]
 
 
 def _mixed_groups(mixture: Mixture, size: int, seed: int, epoch: int, position: int) -> Iterator[Tensor]:
@@ -233,9 +287,32 @@ def _endless(seed: int, epoch: int, kind: str, count: int) -> Callable[[int, int
     return between
 
 
-def _groups(count: int, size: int) -> list[tuple[int, int]]:
-    """Bounds of the batches. A single left-over sample joins the last batch: batch norm cannot take it alone."""
-    bounds = [(start, min(start + size, count)) for start in range(0, count, size)]
-    if len(bounds) > 1 and bounds[-1][1] - bounds[-1][0] == 1:
-        bounds[-2:] = [(bounds[-2][0], count)]
-    return bounds
+def is_in(index: Tensor, some: Tensor) -> Tensor:
+    """Which of these indices are among some others. By a table, not by sorting: a fraction of the time and memory."""
+    table = torch.zeros(int(max(index.max(), some.max())) + 1, dtype=torch.bool)
+    table[some] = True
+    return table[index]
+
+
+def _steps(count: int, size: int) -> int:
+    """How many batches. A single left-over sample joins the last one: batch norm cannot take it alone."""
+    steps = -(-count // size)
+    return steps - 1 if steps > 1 and count == (steps - 1) * size + 1 else steps
+
+
+def _even(count: int, parts: int) -> list[int]:
+    """Where each of so many nearly equal parts begins."""
+    each, more = divmod(count, parts)
+    return [part * each + min(part, more) for part in range(parts)]
+
+
+def _between(order: Tensor, bounds: list[int], start: int) -> Iterator[Tensor]:
+    """The parts of an order, from one of them on. One at a time: as views, all of a long epoch would fill memory."""
+    for part in range(start, len(bounds) - 1):
+        yield order[bounds[part] : bounds[part + 1]]
+
+
+def _in_pieces(positions: Tensor | range, size: int) -> Iterator[Tensor]:
+    for start in range(0, len(positions), size):
+        piece = positions[start : start + size]
+        yield torch.arange(piece.start, piece.stop) if isinstance(piece, range) else piece

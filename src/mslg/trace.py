@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from . import distributed
+from .rows import LARGE, Rows, file_if_large
 
 
 class Trace:
     """Per-sample memory of predictions, addressed by index.
 
     `mean`: probabilities averaged over the visits, recent ones counting most (each visit weighs `fresh`);
-    `last`: probabilities at the last visit;
-    `history`: probability of the given label and predicted class, one column for each kept epoch;
+    `last_given`, `last_predicted`: the given label's probability and the predicted class at the last visit;
+    `history`: both, one column for each kept epoch, fewer of very many samples;
     `final`: probabilities of the finished network, without dropout or augmentation; there once training is over.
+
+    Tables too large for memory are kept in files in `folder`, where there is one.
     """
 
-    def __init__(self, given: Tensor, classes: int, *, fresh: float = 0.3, kept: int = 24) -> None:
-        samples = len(given)
-        self.given, self.fresh, self.kept = given, fresh, kept
-        self.visits = torch.zeros(samples, dtype=torch.int32, device=given.device)
-        self.mean = torch.zeros(samples, classes, device=given.device)
-        self.last = torch.zeros(samples, classes, dtype=torch.float16, device=given.device)
-        self.final: Tensor | None = None
+    def __init__(
+        self, given: Tensor, classes: int, *, fresh: float = 0.3, kept: int = 24, folder: Path | None = None
+    ) -> None:
+        samples, device = len(given), given.device
+        self.given, self.classes, self.fresh, self.folder = given, classes, fresh, folder
+        self.kept = min(kept, max(4, LARGE // 8 // (4 * max(samples, 1))))
+        self.visits = Rows(samples, dtype=torch.int32, device=device)
+        in_file = file_if_large(folder, "predictions", samples, classes, torch.float32)
+        kind = torch.float32 if in_file is None else torch.float16
+        self.mean = Rows(samples, classes, dtype=kind, device=device, path=in_file)
+        self.last_given = Rows(samples, dtype=torch.float16, device=device)
+        self.last_predicted = Rows(samples, dtype=torch.int16 if classes < 2**15 else torch.int32, device=device)
+        self.final: Rows | None = None
         self.epochs: list[int] = []
         self.given_history: list[Tensor] = []
         self.predicted_history: list[Tensor] = []
@@ -31,46 +44,74 @@ class Trace:
     def fold(self, index: Tensor, log_probs: Tensor) -> None:
         """Take in the predictions of one batch."""
         probs = log_probs.detach().exp()
+        visits = self.visits[index]
         # The first visit counts in full, so the mean needs no correction for its zero start.
-        weight = torch.where(self.visits[index] == 0, 1.0, self.fresh).unsqueeze(1)
-        self.mean[index] = torch.lerp(self.mean[index], probs.to(self.mean.dtype), weight.to(self.mean.dtype))
-        self.last[index] = probs.to(self.last.dtype)
-        self.visits[index] += 1
+        weight = torch.where(visits == 0, 1.0, self.fresh).unsqueeze(1)
+        kind = torch.promote_types(self.mean.dtype, torch.float32)
+        self.mean[index] = torch.lerp(self.mean[index].to(kind), probs.to(kind), weight.to(kind))
+        self.last_given[index] = probs.gather(1, self.given.index_select(0, index).unsqueeze(1)).squeeze(1)
+        self.last_predicted[index] = probs.argmax(1)
+        self.visits[index] = visits + 1
 
     def end_epoch(self, epoch: int) -> None:
         """Keep this epoch in the history; when there are too many, keep every second one."""
         self.epochs.append(epoch)
-        self.given_history.append(self.last.gather(1, self.given.unsqueeze(1)).squeeze(1))
-        self.predicted_history.append(self.last.argmax(1).to(torch.int16))
+        self.given_history.append(self.last_given.rows.clone())
+        self.predicted_history.append(self.last_predicted.rows.clone())
         if len(self.epochs) > self.kept:
             for column in (self.epochs, self.given_history, self.predicted_history):
                 del column[-2::-2]
 
+    def history(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """(samples, kept epochs): the given label's probability and the predicted class."""
+        place = distributed.place(index.to(self.given.device))
+        columns = ([column[place].cpu() for column in kept] for kept in (self.given_history, self.predicted_history))
+        given, predicted = (torch.stack(found, 1) if found else torch.empty(len(index), 0) for found in columns)
+        return given, predicted
+
+    def begin_final(self) -> Rows:
+        """The empty table of final predictions."""
+        samples = len(self.given)
+        in_file = file_if_large(self.folder, "final_predictions", samples, self.classes, torch.float16)
+        self.final = Rows(samples, self.classes, dtype=torch.float16, path=in_file, journal=False)
+        return self.final
+
     def said(self, index: Tensor) -> Tensor:
         """The best there is to say about these samples: what the finished network says, or the mean until then."""
-        table = self.mean if self.final is None else self.final
-        return table[index.to(table.device)].cpu()
+        return (self.mean if self.final is None else self.final)[index].cpu()
 
-    def seen(self) -> Tensor:
-        """Which samples were ever visited."""
-        return self.visits > 0
+    def seen(self, index: Tensor) -> Tensor:
+        """Which of these samples were ever visited."""
+        return (self.visits[index] > 0).cpu()
+
+    def tables(self) -> dict[str, Rows]:
+        """All that a checkpoint keeps but for the history."""
+        names = ("visits", "mean", "last_given", "last_predicted")
+        return {name: getattr(self, name) for name in names}
+
+    def journal_bytes(self) -> int:
+        """What the journals of tables in files hold since the last checkpoint."""
+        return sum(table.journal_bytes() for table in self.tables().values())
+
+    def checkpointed(self) -> None:
+        """A checkpoint with this trace is safely on disk."""
+        for table in self.tables().values():
+            table.checkpointed()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, for the checkpoint."""
         return {
-            "visits": self.visits,
-            "mean": self.mean,
-            "last": self.last,
+            **{name: dict(table.state_dict()) for name, table in self.tables().items()},
             "epochs": list(self.epochs),
-            "given_history": list(self.given_history),
-            "predicted_history": list(self.predicted_history),
+            "given_history": [{"rows": column} for column in self.given_history],
+            "predicted_history": [{"rows": column} for column in self.predicted_history],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Back to a saved state."""
-        for name in ("visits", "mean", "last"):
-            getattr(self, name).copy_(state[name])
+        for name, table in self.tables().items():
+            table.load_state_dict(state[name])
         self.epochs = [int(epoch) for epoch in state["epochs"]]
         device = self.given.device
-        self.given_history = [column.to(device) for column in state["given_history"]]
-        self.predicted_history = [column.to(device) for column in state["predicted_history"]]
+        self.given_history = [column["rows"].to(device) for column in state["given_history"]]
+        self.predicted_history = [column["rows"].to(device) for column in state["predicted_history"]]

@@ -2,7 +2,8 @@
 
 for epoch:
     method.begin_epoch
-    for batch: method.step → fold its predictions into the trace; method.study reviewed samples, now and then
+    for batch: method.step, for each part of it where it comes in parts → fold its predictions into the trace;
+               method.study reviewed samples, now and then
     method.end_epoch → examine → yield a record
 """
 
@@ -11,15 +12,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import cycle
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from .method import Method
+from . import descent, distributed
+from .batch import Batch
+from .method import Method, StepResult
 from .seeds import seeded
 from .splits import Splits
 from .trace import Trace
+
+Result = TypeVar("Result")
 
 CHECK_EVERY = 20  # steps between looks at the loss: each look waits for the device
 
@@ -61,15 +67,18 @@ class Position:
             "epoch": self.epoch,
             "step": self.step,
             "clean_step": self.clean_step,
-            "sums": dict(self.sums),
-            "counts": dict(self.counts),
+            "sums": {name: {"rank": total} for name, total in self.sums.items()},
+            "counts": {
+                name: {"rank": torch.tensor(float(count), dtype=torch.float64)} for name, count in self.counts.items()
+            },
             "trace": self.trace.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Back to a saved state."""
         self.epoch, self.step, self.clean_step = (int(state[name]) for name in ("epoch", "step", "clean_step"))
-        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+        self.sums = {name: total["rank"] for name, total in state["sums"].items()}
+        self.counts = {name: round(float(count["rank"])) for name, count in state["counts"].items()}
         self.trace.load_state_dict(state["trace"])
 
 
@@ -94,25 +103,28 @@ def train(
         method.at(epoch, epoch / epochs)
         if position.step == 0:
             position.sums, position.counts, position.clean_step = {}, {}, 0
-            with seeded(data.device, data.seed, "begin epoch", epoch):
+            with seeded(data.device, data.seed, "begin epoch", epoch), method.computing():
                 method.begin_epoch(epoch, data)
         excluded = method.excluded()
         position.steps = data.steps(excluded)
         clean = data.clean_batches(epoch, start=position.clean_step, excluded=excluded)
         for batch in data.batches(epoch, start=position.step, excluded=excluded):
             method.at(epoch, (epoch + position.step / position.steps) / epochs)
-            with seeded(data.device, data.seed, "step", epoch, position.step):
-                result = method.step(batch, clean)
+            place = (epoch, position.step, *distributed.stream())
+            with seeded(data.device, data.seed, "step", *place), method.computing():
+                results = _step(method, batch, clean)
                 _study(method, data, position)
-            position.trace.fold(batch.index, result.log_probs)
-            _add(position, result.scalars, len(batch.index))
+            distributed.average_statistics(method)
+            for part, result in results:
+                position.trace.fold(part.index, result.log_probs)
+                _add(position, result.scalars, len(part.index))
             position.step += 1
             position.clean_step = clean.position
             if position.step % CHECK_EVERY == 0 or position.step == position.steps:
                 refuse_non_finite(position)
             if after_step is not None and position.step < position.steps:
                 after_step(position)
-        with seeded(data.device, data.seed, "end epoch", epoch):
+        with seeded(data.device, data.seed, "end epoch", epoch), method.computing():
             method.end_epoch(epoch, data)
         position.trace.end_epoch(epoch)
         trained = time.perf_counter()
@@ -125,32 +137,67 @@ def train(
         yield EpochRecord(epoch, metrics, {"train": trained - begun, "exam": examined - trained})
 
 
+def _step(method: Method, batch: Batch, clean: Iterator[Batch]) -> list[tuple[Batch, StepResult]]:
+    """A step on a batch, in parts where the task asks for it: what it says of each."""
+    parts = batch.parts(method.task.accumulate)
+    if len(parts) > 1:
+        method.before_parts(parts, clean)
+        clean = CleanParts(clean, len(parts))
+    return _in_parts(parts, lambda part: method.step(part, clean))
+
+
+def _in_parts(parts: list[Batch], act: Callable[[Batch], Result]) -> list[tuple[Batch, Result]]:
+    """Do something for each part of a batch, such that the optimizers step once for all of them."""
+    if len(parts) == 1:
+        return [(parts[0], act(parts[0]))]
+    samples = sum(len(part.index) for part in parts)
+    results = []
+    for number, part in enumerate(parts, 1):
+        with descent.part(len(part.index) / samples, first=number == 1, last=number == len(parts)):
+            results.append((part, act(part)))
+    return results
+
+
+class CleanParts(Iterator[Batch]):
+    """For each part of a noisy batch a part of one clean batch, which is taken when it is first asked for."""
+
+    def __init__(self, clean: Iterator[Batch], count: int) -> None:
+        self.clean, self.count = clean, count
+        self._parts: Iterator[Batch] | None = None
+
+    def __next__(self) -> Batch:
+        if self._parts is None:
+            self._parts = cycle(next(self.clean).parts(self.count))
+        return next(self._parts)
+
+
 def _add(position: Position, scalars: dict[str, Tensor], samples: int) -> None:
     """Sums weighted by batch size: a short last batch must not count as much as a full one."""
     for name, value in scalars.items():
-        value = value.detach().double() * samples
-        position.sums[name] = position.sums[name] + value if name in position.sums else value
+        if name not in position.sums:
+            position.sums[name] = torch.zeros_like(value, dtype=torch.float64)
+        position.sums[name].add_(value.detach(), alpha=samples)
         position.counts[name] = position.counts.get(name, 0) + samples
 
 
 def _study(method: Method, data: Splits, position: Position) -> None:
     """Reviewed samples are trained on too: their labels are the surest there are."""
     for batch in data.reviewed_batches(position.epoch, position.step, position.steps):
-        loss = method.study(batch)
-        if loss is not None:
-            _add(position, {"reviewed/loss": loss}, len(batch.index))
+        for part, loss in _in_parts(batch.parts(method.task.accumulate), method.study):
+            if loss is not None:
+                _add(position, {"reviewed/loss": loss}, len(part.index))
 
 
 def _means(position: Position) -> dict[str, float]:
+    totals = dict(zip(position.sums, distributed.averaged(list(position.sums.values()))))
     return {
-        name if "/" in name else f"train/{name}": float(total) / position.counts[name]
-        for name, total in position.sums.items()
+        name if "/" in name else f"train/{name}": float(total) / position.counts[name] for name, total in totals.items()
     }
 
 
 def refuse_non_finite(position: Position) -> None:
     """Raise if any of this epoch's metrics has become NaN or infinite."""
-    for name, value in position.sums.items():
+    for name, value in zip(position.sums, distributed.averaged(list(position.sums.values()))):
         if not torch.isfinite(value):
             raise NonFiniteLoss(
                 f"'{name}' became {float(value)} in epoch {position.epoch + 1}, step {position.step} of "

@@ -16,7 +16,7 @@ from torch.utils.data import Subset
 
 from .images import eight_bits
 from .seeds import seeded
-from .source import DatasetStore, InputStore, Located, Source, leaves
+from .source import DatasetStore, InputStore, Located, Source, Worded, leaves
 
 NATIVE = 64  # pixels: a picture whose long side is no longer stays as it is, without loss
 LONGEST_TEXT = 4_000  # characters
@@ -48,6 +48,8 @@ def view_of(source: Source, position: int, *, side: int) -> View:
 def _view(store: InputStore, position: int, side: int) -> View:
     if isinstance(store, Located):
         return _of_file(store.path(position), side)
+    if isinstance(store, Worded):
+        return _text(store.text(position))
     if isinstance(store, DatasetStore) and (text := _text_of(store.dataset, position)) is not None:
         return _text(text)
     inputs = next(iter(store.batches([torch.tensor([position])])))

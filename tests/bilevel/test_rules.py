@@ -303,8 +303,8 @@ NETS: dict[str, Case] = {
 
 CASES: dict[str, Case] = {**ELEMENTWISE, **LINEAR, **PRODUCTS, **NETS}
 
-# No operation on a CPU records these.
-ELSEWHERE = {"CudnnBatchNormBackward0", "MiopenBatchNormBackward0"}
+# No operation on a CPU records these; the last one needs several processes (tests/two_ranks.py).
+ELSEWHERE = {"CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "_MeanBackward"}
 
 
 def tangent_by_dual_numbers(case: Case, operands: list[Tensor], moves: list[Tensor | None]) -> Tensor:

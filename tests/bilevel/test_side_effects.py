@@ -343,3 +343,59 @@ def test_an_output_that_is_not_logits_is_reported(output: Callable[[Tensor], Any
 
     with pytest.raises(ValueError, match=told + r"; it must return logits of shape \(batch, classes\)"):
         look(Wrong(4, 3), torch.randn(6, 4), torch.randn(6, 4))
+
+
+def kept_steps(count: int, **options: Any) -> list[Meta]:
+    """Steps of one engine, each on its own noisy batch; those that find a clean gradient kept get no clean batch."""
+    net = network(dropout=0.0)
+    engine = Bilevel(net, clean_every=3, **options)
+    found = []
+    for number in range(count):
+        clean = images(100 + number) if engine.kept is None else None
+        found.append(engine(images(number), loss, clean, loss, look_ahead=0.1))
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_kept_clean_gradient_serves_the_next_steps(options: dict[str, Any]) -> None:
+    steps = kept_steps(4, **options)
+    losses = [float(step.clean_loss) for step in steps]
+    assert losses[0] == losses[1] == losses[2] != losses[3]
+    engine = Bilevel(network(dropout=0.0), **options)
+    direction = engine._look(images(0), loss, images(100), loss, 0.1)[1]
+    for number, step in enumerate(steps[:3]):
+        expected = engine.tangent(engine.forward(images(number)), direction)
+        torch.testing.assert_close(step.tangent, expected, rtol=1e-9, atol=1e-11)
+        assert step.logits.requires_grad
+
+
+def test_a_kept_clean_gradient_goes_on_in_another_engine() -> None:
+    net = network(dropout=0.0)
+    engine, other = Bilevel(net, clean_every=3), Bilevel(net, clean_every=3)
+    engine(images(0), loss, images(100), loss, look_ahead=0.1)
+    assert engine.kept is not None
+    other.keep(*engine.kept)
+    tangent = [each(images(1), loss, None, loss, look_ahead=0.1).tangent for each in (engine, other)]
+    assert torch.equal(*tangent)
+    assert other.kept is not None
+    assert other.kept.steps == 1
+
+
+@pytest.mark.parametrize("value", [0, -2, 1.5])
+def test_an_impossible_clean_every_is_reported(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"clean_every is {value}; it must be a whole number of steps, 1 or more"):
+        Bilevel(network(), clean_every=value)
+
+
+def test_the_cost_of_a_cycle_is_the_mean_of_its_steps() -> None:
+    costs = [Bilevel(network(), clean_every=every).relative_cost(0.1) for every in (1, 2, 4, 1000)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[1] == pytest.approx((costs[0] + costs[3]) / 2, abs=0.01)
+
+
+@pytest.mark.parametrize("options", [{}, {"recompute": True}, {"mode": "head"}, {"mode": "double-backward"}], ids=str)
+def test_channels_may_come_last(options: dict[str, Any]) -> None:
+    expected = look(network(dropout=0.0), **options)  # a mask is drawn in the order of the memory
+    laid_out = look(network(dropout=0.0).to(memory_format=torch.channels_last), **options)
+    torch.testing.assert_close(laid_out.tangent, expected.tangent, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(laid_out.logits, expected.logits, rtol=1e-9, atol=1e-11)

@@ -99,6 +99,11 @@ WRONG = {
     "no setting": (("fit", "digits", "--clean", "50", "--set", "label_rate", "-o", "r"), 1, "write --set key=value"),
     "unknown noise": (("fit", "digits", "--noise", "unifrom", "-o", "r"), 1, "Did you mean 'uniform'?"),
     "unknown network": (("fit", "digits", "--clean", "50", "--network", "mpl", "-o", "r"), 1, "Did you mean 'mlp'?"),
+    "half precision": (
+        ("fit", "digits", "--clean", "50", "--precision", "fp16", "--device", "cpu", "-o", "r"),
+        1,
+        "is for GPUs",
+    ),
     "unknown recipe": (("fit", "--recipe", "digit", "-o", "r"), 1, "Did you mean 'digits'?"),
     "no run": (("fit", "-o", "r", "--resume"), 1, "there is no run in r to go on with"),
     "unknown table": (("fit", "digits", "--set", "foo.bar=1", "-o", "r"), 1, "unknown table 'foo'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,37 @@ def test_the_controls_of_a_run_that_goes_on_from_another_are_trained_as_long_as_
     assert own.task.epochs == 2
     assert {method.task.epochs for method, _ in others} == {5}
     assert not any(method.task.warm for method, _ in others)
+
+
+def test_a_trained_instance_that_goes_on_has_no_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = small_network()
+    first = fit(network=network, output=tmp_path / "first")
+    assert first.summary["comparison"]["controls"], "at first its starting state is known"
+    trained = Recorder(monkeypatch)
+    comparison = fit(network=network, epochs=2, from_run=first).summary["comparison"]
+    assert len(trained.seen) == 1
+    assert comparison["helped"] is None
+    assert "a control cannot start from the beginning; pass a function that makes the network" in comparison["verdict"]
+    assert fit(epochs=2, from_run=first).summary["comparison"]["controls"]
+
+
+def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    fit(output="runs/first", compare=False)
+    fit(output="runs/second", epochs=2, from_run="runs/first", compare=False)
+    fit(output="runs/third", epochs=2, from_run="runs/second", compare=False)
+    (tmp_path / "there").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    again = {"output": "moved/runs/third", "epochs": 2, "from_run": "runs/second", "resume": True}
+    trained = Recorder(monkeypatch)
+    assert fit(**again).summary["comparison"]["controls"]
+    assert {method.task.epochs for method, _ in trained.seen[1:]} == {7}
+
+    shutil.rmtree("moved/runs/first")
+    told = fit(**again).summary["comparison"]["verdict"]
+    assert "moved/runs/second goes on from the run runs/first, and it is found neither from" in told
+    assert f"from {tmp_path} nor from {tmp_path / 'moved' / 'runs' / 'second'} or a folder above it" in told
 
 
 def test_every_trial_belongs_to_a_control_and_names_a_method() -> None:

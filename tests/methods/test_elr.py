@@ -31,14 +31,14 @@ def test_the_first_step(order: tuple[int, ...]) -> None:
     result = method.step(example(order), no_clean())
     assert float(result.scalars["penalty"]) == pytest.approx(-0.23480990490429415, abs=1e-7)
     assert float(result.scalars["loss"]) == pytest.approx(1.537027245304749, abs=1e-6)
-    for row, expected in zip(method.target.tolist(), TARGETS):
+    for row, expected in zip(method.target.rows.tolist(), TARGETS):
         assert row == pytest.approx(expected, abs=1e-7)
 
 
 def test_the_update_of_a_second_step() -> None:
     """With loops, and the gradient by central differences of the loss with the targets held still."""
     method = ELR(identity_task())
-    method.target.copy_(torch.tensor(TARGETS))
+    method.target.rows.copy_(torch.tensor(TARGETS))
     method.step(example(), no_clean())
 
     def probabilities(row: list[float]) -> list[float]:
@@ -48,7 +48,7 @@ def test_the_update_of_a_second_step() -> None:
     targets = []
     for old, logits in zip(TARGETS, LOGITS.tolist()):
         targets.append([0.7 * t + 0.3 * p for t, p in zip(old, probabilities(logits))])
-    for row, expected_row in zip(method.target.tolist(), targets):
+    for row, expected_row in zip(method.target.rows.tolist(), targets):
         assert row == pytest.approx(expected_row, abs=1e-6)
 
     def loss(logits: list[list[float]]) -> float:
@@ -95,7 +95,7 @@ def test_only_the_rows_of_the_batch_change() -> None:
     method, data = build()
     batch = next(iter(data.batches(0)))
     method.step(batch, no_clean())
-    touched = method.target.sum(1) > 0  # type: ignore[union-attr, operator]
+    touched = method.target.rows.sum(1) > 0  # type: ignore[union-attr, operator]
     assert sorted(touched.nonzero().flatten().tolist()) == sorted(batch.index.tolist())
 
 

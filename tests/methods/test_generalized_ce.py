@@ -30,7 +30,7 @@ def test_the_loss_of_a_step(q: float, expected: float) -> None:
 def test_the_truncated_loss_of_a_step() -> None:
     method = TruncatedGCE(identity_task())
     assert method.limit == pytest.approx(0.5491825618964884)
-    method.kept.copy_(torch.tensor([1.0, 0.0]))
+    method.given_up.rows.copy_(torch.tensor([False, True]))
     result = method.step(example(order=(1, 0)), no_clean())
     assert float(result.scalars["loss"]) == pytest.approx(-0.09375379845419968)
     assert float(result.scalars["kept"]) == 0.5
@@ -38,7 +38,7 @@ def test_the_truncated_loss_of_a_step() -> None:
 
 def test_a_sample_that_was_given_up_has_no_gradient() -> None:
     method = TruncatedGCE(identity_task())
-    method.kept.copy_(torch.tensor([1.0, 0.0]))
+    method.given_up.rows.copy_(torch.tensor([False, True]))
     method.step(example(), no_clean())
     both = method.network.weight.detach().clone()  # type: ignore[union-attr, operator]
     alone = GeneralizedCE(identity_task())
@@ -73,16 +73,16 @@ def test_samples_are_chosen_by_their_own_loss_whatever_the_order() -> None:
     method, data = truncated()
     assert isinstance(method, TruncatedGCE)
     run(method, data, epochs=3)
-    before = method.kept.clone()
+    before = method.given_up.rows.clone()
     method.begin_epoch(4, data)
     method.eval().requires_grad_(False)
     for index, label in zip(data.train.index.tolist(), data.train.label.tolist()):
         (inputs,) = data.train.store.batches([torch.tensor([index])])
         probability = float(method.predict(inputs).exp()[0, label])
         expected = (1 - probability**0.7) / 0.7 < (1 - 0.5**0.7) / 0.7
-        assert bool(method.kept[index]) == expected
-    assert 0 < before.mean() < 1
-    assert not torch.equal(before, method.kept)
+        assert bool(method.given_up.rows[index]) != expected
+    assert 0 < before.float().mean() < 1
+    assert not torch.equal(before, method.given_up.rows)
 
 
 def test_pruning_starts_and_repeats_as_asked() -> None:
@@ -121,7 +121,7 @@ def test_the_best_network_on_held_out_clean_samples_chooses() -> None:
     chosen = torch.cat(
         [method.predict(b.inputs).exp().gather(1, b.label.unsqueeze(1)).squeeze(1) > 0.5 for b in batches]
     )
-    assert torch.equal(method.kept[torch.cat([b.index for b in batches])] > 0, chosen)
+    assert torch.equal(~method.given_up[torch.cat([b.index for b in batches])], chosen)
     assert not same_state(present, networks[best])
 
 
@@ -134,7 +134,7 @@ def test_it_learns_and_its_steps_stay_on_the_device() -> None:
     task, data = problem(clean=None, epochs=16)
     method = TruncatedGCE(task, first_prune=0.5)  # pruned much earlier, a whole class may be given up
     run(method, data)
-    assert 0.5 < method.kept.mean() < 0.9
+    assert 0.1 < method.given_up.rows.float().mean() < 0.5
     assert accuracy(method) > 0.8
     check_step(method, data, epoch=5)
 

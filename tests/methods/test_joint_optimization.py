@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mslg.batch import Batch
-from mslg.losses import batch_prior_loss
+from mslg.losses import batch_prior_loss, log_mean_prediction
 from mslg.method import StepResult
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.joint_optimization import JointOptimization
@@ -38,7 +38,7 @@ def test_the_loss_has_the_hand_checked_value() -> None:
 def test_the_loss_equals_its_slow_version() -> None:
     method = JointOptimization(identity_task(), prior_weight=0.7, entropy_weight=0.3, prior="given")
     soft = [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]]
-    method.soft.copy_(torch.tensor(soft))
+    method.learned.rows.copy_(torch.tensor(soft))
     prior = [0.5, 0.5, 0.0]  # the shares of the two given labels
     batch = example((1, 0))
     predicted = []
@@ -64,9 +64,13 @@ def test_without_its_two_terms_the_loss_is_cross_entropy() -> None:
 
 def test_a_mean_prediction_at_the_prior_costs_the_logarithm_of_the_classes() -> None:
     prior = torch.full((3,), 1 / 3)
-    assert float(batch_prior_loss(torch.zeros(5, 3).log_softmax(1), prior)) == pytest.approx(math.log(3))
+    assert float(batch_prior_loss(log_mean_prediction(torch.zeros(5, 3).log_softmax(1)), prior)) == pytest.approx(
+        math.log(3)
+    )
     decided = torch.full((3, 3), -40.0).fill_diagonal_(0.0)  # each row sure of another class
-    assert float(batch_prior_loss(decided.log_softmax(1), prior)) == pytest.approx(math.log(3), rel=1e-5)
+    assert float(batch_prior_loss(log_mean_prediction(decided.log_softmax(1)), prior)) == pytest.approx(
+        math.log(3), rel=1e-5
+    )
 
 
 class Watched(JointOptimization):
@@ -84,7 +88,7 @@ def test_labels_are_as_given_until_the_refresh_and_then_the_mean_of_the_last_epo
     task, data = problem(clean=None, epochs=8)
     method = Watched(task, first_refresh=3, restart=6, averaged=2)
     one_hot = F.one_hot(task.given, 4).float()
-    after = [method.soft.clone() for _ in train(method, data, epochs=8)]
+    after = [soft_of(method) for _ in train(method, data, epochs=8)]
     assert torch.equal(after[0], one_hot)
     assert torch.equal(after[1], one_hot)
     for epoch in (2, 3, 4, 5):  # after the third epoch, and so on up to the last of step 1
@@ -95,9 +99,14 @@ def test_labels_are_as_given_until_the_refresh_and_then_the_mean_of_the_last_epo
     assert torch.equal(after[7], after[5])
 
 
+def soft_of(method: JointOptimization) -> Tensor:
+    return method.soft_labels(torch.arange(len(method.task.given)))
+
+
 def filled(values: Tensor, **settings: Any) -> JointOptimization:
     method = JointOptimization(identity_task(), averaged=3, **settings)
-    method.predictions.copy_(values)
+    for slot, epoch in zip(method.slots(), values):
+        slot.rows.copy_(epoch)
     method.end_epoch(method.first_refreshed_epoch, None)  # type: ignore[arg-type]  # it looks at no data
     return method
 
@@ -110,14 +119,14 @@ def test_constant_predictions_become_the_labels() -> None:
 
 def test_the_order_of_the_ring_does_not_matter() -> None:
     drawn = torch.randn(3, 2, 3, generator=torch.Generator().manual_seed(0)).softmax(2)
-    expected = filled(drawn).soft
+    expected = soft_of(filled(drawn))
     for order in ([1, 2, 0], [2, 1, 0]):
-        assert torch.allclose(filled(drawn[order]).soft, expected)
+        assert torch.allclose(soft_of(filled(drawn[order])), expected)
 
 
 def test_hard_labels_are_the_classes_of_the_mean() -> None:
     method = filled(torch.tensor([[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]]).expand(3, 2, 3), hard=True)
-    assert method.soft.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert soft_of(method).tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
 def test_a_sample_never_seen_keeps_its_label_and_few_epochs_are_averaged_alone() -> None:
@@ -125,8 +134,8 @@ def test_a_sample_never_seen_keeps_its_label_and_few_epochs_are_averaged_alone()
     values[1, 0] = torch.tensor([0.2, 0.5, 0.3])
     for hard in (False, True):
         method = filled(values, hard=hard)
-        assert method.soft[0].tolist() == pytest.approx([0, 1, 0] if hard else [0.2, 0.5, 0.3])
-        assert method.soft[1].tolist() == [0, 1, 0]  # as given
+        assert soft_of(method)[0].tolist() == pytest.approx([0, 1, 0] if hard else [0.2, 0.5, 0.3])
+        assert soft_of(method)[1].tolist() == [0, 1, 0]  # as given
 
 
 def test_the_restart_really_restarts() -> None:
@@ -143,14 +152,14 @@ def test_the_restart_really_restarts() -> None:
     assert method.optimizer is not momentum
     assert not method.optimizer.state
     assert [id(p) for p in method.optimizer.param_groups[0]["params"]] == [id(p) for p in method.network.parameters()]
-    labels = method.soft.clone()
+    labels = soft_of(method)
     batch = next(iter(data.batches(6)))
     result = method.step(batch, no_clean())
     assert set(result.scalars) == {"loss", "labels/changed"}
     expected = -(labels[batch.index] * result.log_probs).sum(1).mean()
     assert float(result.scalars["loss"]) == pytest.approx(float(expected))
     method.end_epoch(6, data)
-    assert torch.equal(method.soft, labels)
+    assert torch.equal(soft_of(method), labels)
     method.eval()
     assert torch.equal(method.predict(batch.inputs), method.network(batch.inputs).log_softmax(1))
 
@@ -182,7 +191,7 @@ def test_labels_and_network_get_better_than_the_given_labels() -> None:
     method = JointOptimization(task, averaged=3)
     metrics = run(method, data)
     true = torch.arange(240) % 4
-    assert float((method.soft.argmax(1) == true).float().mean()) > float((task.given == true).float().mean()) + 0.1
+    assert float((soft_of(method).argmax(1) == true).float().mean()) > float((task.given == true).float().mean()) + 0.1
     assert accuracy(method) > 0.85
     assert metrics[-1]["labels/changed"] > 0.1
 

@@ -41,7 +41,7 @@ def learning(network: Callable[[], nn.Module] = toy.network, **settings: Any) ->
     """After warm-up, with some label logits in double precision."""
     own = {"look_ahead": ALPHA, "label_rate": 1.0, "start": 0.0}
     method = MSLG(toy.task(network), **{**PUBLISHED, **own, **settings})
-    method.table.displacement = toy.label_logits()
+    method.table.displacement.rows = toy.label_logits()
     method.train()
     toy.go_to(method, 11)
     return method
@@ -103,7 +103,7 @@ def test_labels_move_against_the_gradient_of_the_clean_loss(
     if network is toy.network and loss == "forward-kl":
         assert float(twice.abs().max()) == pytest.approx(0.014960603433866735, rel=1e-6)
     method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
-    moved = method.table.displacement - before
+    moved = method.table.displacement.rows - before
     assert torch.allclose(moved, -twice, rtol=1e-6, atol=1e-12)
     assert torch.allclose(moved, -slow, rtol=1e-5, atol=1e-9)
     assert torch.allclose(moved.sum(1), torch.zeros(4, dtype=torch.float64), atol=1e-12)
@@ -131,7 +131,7 @@ def test_the_case_worked_out_by_hand() -> None:
     noisy = Batch(torch.tensor([0]), one, torch.tensor([1]))
     scalars = method.step(noisy, toy.endless(Batch(torch.tensor([0]), one, torch.tensor([0])))).scalars
     assert float(scalars["clean/loss"]) == pytest.approx(0.8259394198788435)
-    assert method.table.displacement[0].tolist() == pytest.approx([0.07027206261072476, -0.07027206261072476])
+    assert method.table.displacement.rows[0].tolist() == pytest.approx([0.07027206261072476, -0.07027206261072476])
     assert float(scalars["labels/step"]) == pytest.approx(2 * 0.07027206261072476)
     u = [0.07027206261072476, 2 - 0.07027206261072476]
     log_soft = [value - math.log(math.exp(u[0]) + math.exp(u[1])) for value in u]
@@ -168,7 +168,7 @@ def test_some_steps_equal_the_published_algorithm(
     scale = 1 / 3 if reduction == "element" else 1.0
     weights, label_logits = reference_run(network().train(), 3, loss, gamma, scale)
     assert toy.close(toy.weights_of(method.network), weights)
-    assert toy.close([method.table.displacement], [label_logits])
+    assert toy.close([method.table.displacement.rows], [label_logits])
 
 
 def test_the_means_over_elements_and_over_the_batch_differ_by_the_number_of_classes() -> None:
@@ -208,7 +208,7 @@ def test_only_rows_of_the_batch_change_whatever_its_order() -> None:
         method = learning()
         part = Batch(batch.index[order], batch.inputs[order], batch.label[order])
         method.step(part, toy.endless(toy.clean_batch()))
-        tables.append(method.table.displacement)
+        tables.append(method.table.displacement.rows)
     unchanged = (tables[0] == toy.label_logits()).all(1)
     assert unchanged.tolist() == [False, True, False, True]
     assert torch.allclose(tables[0], tables[1], atol=1e-12)
@@ -217,7 +217,7 @@ def test_only_rows_of_the_batch_change_whatever_its_order() -> None:
 def test_a_label_rate_of_zero_leaves_the_labels() -> None:
     method, data = build(label_rate=0.0)
     metrics = train_all(method, data)
-    assert not method.table.displacement.any()
+    assert not method.table.displacement.rows.any()
     assert metrics[-1]["labels/changed"] == 0
     assert metrics[-1]["labels/step"] == 0
 
@@ -238,20 +238,20 @@ def test_warm_up_is_cross_entropy() -> None:
         toy.go_to(each, 3)
         each.step(toy.noisy_batch(), iter(()))  # needs no clean sample yet
     assert toy.close(toy.weights_of(method.network), toy.weights_of(plain.network), 0.0)
-    assert not method.table.displacement.any()
+    assert not method.table.displacement.rows.any()
 
 
 def test_a_step_in_ones_own_loop_equals_the_methods() -> None:
     method = learning(label_rate=3.0)
     network = toy.network()
     table = LabelTable(toy.noisy_batch().label, 3, start=0.0)
-    table.displacement = toy.label_logits()
+    table.displacement.rows = toy.label_logits()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     mslg_step(
         Bilevel(network), table, optimizer, toy.noisy_batch(), toy.clean_batch(), look_ahead=ALPHA, label_rate=3.0
     )
     method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
-    assert torch.equal(table.displacement, method.table.displacement)
+    assert torch.equal(table.displacement.rows, method.table.displacement.rows)
     assert toy.close(toy.weights_of(network), toy.weights_of(method.network), 0.0)
 
 
@@ -290,10 +290,10 @@ def test_samples_that_stand_in_are_not_trained_on() -> None:
     train_all(method, data)
     chosen = method.excluded()
     assert chosen is not None
-    assert not method.table.displacement[chosen].any()
+    assert not method.table.displacement.rows[chosen].any()
     others = torch.ones(240, dtype=torch.bool)
     others[chosen] = False
-    assert method.table.displacement[others].any(1).all()
+    assert method.table.displacement.rows[others].any(1).all()
 
 
 @pytest.mark.parametrize("stop", [5, 25, 35])
@@ -302,13 +302,18 @@ def test_an_interrupted_run_without_a_clean_set_ends_the_same(stop: int) -> None
 
 
 @pytest.mark.parametrize("stop", [3, 25])
-@pytest.mark.parametrize("settings", [{}, {"table_dtype": "float16", "loss": "forward-kl"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"table_dtype": "float16", "loss": "forward-kl"}, {"clean_every": 3}, {"clean_every": 3, "mode": "head"}],
+)
 def test_an_interrupted_run_ends_the_same(stop: int, settings: dict[str, Any]) -> None:
     check_resume(lambda: build(**settings), stop)
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
-@pytest.mark.parametrize("settings", [{}, {"loss": "forward-kl"}, {"look_ahead": 0.0}, {"table_dtype": "float16"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"loss": "forward-kl"}, {"look_ahead": 0.0}, {"table_dtype": "float16"}, {"clean_every": 2}]
+)
 def test_a_step_never_waits_for_a_device(epoch: int, settings: dict[str, Any]) -> None:
     check_step(*build(**settings), epoch=epoch)
 
@@ -317,7 +322,7 @@ def test_a_table_in_a_file_equals_the_one_in_memory(tmp_path: Path) -> None:
     (inside, data), (outside, _) = build(), build(table_file=tmp_path / "labels.bin")
     assert train_all(inside, data) == train_all(outside, data)
     index = torch.arange(240)
-    assert inside.table.displacement.any()
+    assert inside.table.displacement.rows.any()
     assert torch.equal(inside.soft_labels(index), outside.soft_labels(index))
 
 
@@ -325,7 +330,7 @@ def test_a_table_of_half_precision_stays_close() -> None:
     (full, data), (half, _) = build(), build(table_dtype="float16")
     train_all(full, data)
     train_all(half, data)
-    assert half.table.displacement.dtype == torch.float16
+    assert half.table.displacement.rows.dtype == torch.float16
     index = torch.arange(240)
     assert half.soft_labels(index).dtype == torch.float32
     assert torch.allclose(full.table.logits(index), half.table.logits(index), atol=0.05)
@@ -346,6 +351,7 @@ def test_it_learns() -> None:
             "never reaches MSLG's label learning, which starts after 44; train for at least 45 epochs or start it",
         ),
         ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
+        ({"clean_every": 0}, "clean_every is 0; it must be a whole number of steps, 1 or more"),
         ({"loss": "reverse_kl"}, "Did you mean 'reverse-kl'"),
         ({"table_dtype": "float8"}, "unknown table_dtype 'float8'"),
     ],

@@ -60,7 +60,7 @@ def test_clean_samples_make_labels_better_and_noisy_ones_in_their_place_do_not(s
         if not noisy_clean:
             assert share(method.predict(x).argmax(1) == true) > 0.85
             wrong = given != true
-            towards = method.table.displacement.gather(1, true.unsqueeze(1)).squeeze(1) > 0
+            towards = method.table.displacement.rows.gather(1, true.unsqueeze(1)).squeeze(1) > 0
             assert share(towards[wrong]) > 0.6
     assert accuracies[False][1] > accuracies[False][0] + 0.02
     assert accuracies[True][1] <= accuracies[True][0]

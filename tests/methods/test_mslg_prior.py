@@ -59,7 +59,7 @@ def with_matrix(network: Callable[[], nn.Module] = toy.network, **settings: Any)
     pairs = (torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
     method = MSLG(toy.task(network, pairs=pairs), **{"prior": "matrix", "look_ahead": 0.5, **settings})
     method.log_columns = T3.log().t()
-    method.table.displacement = toy.label_logits()
+    method.table.displacement.rows = toy.label_logits()
     method.train()
     toy.go_to(method, 11)
     return method
@@ -127,7 +127,7 @@ def test_some_steps_equal_the_slow_version(network: Callable[[], nn.Module], gam
         method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
     weights, displacement = reference_run(network().train(), 3, 2.0, gamma, scale)
     assert toy.close(toy.weights_of(method.network), weights)
-    assert toy.close([method.table.displacement], [displacement])
+    assert toy.close([method.table.displacement.rows], [displacement])
 
 
 @pytest.mark.parametrize("mode", ["exact", "double-backward"])
@@ -141,7 +141,7 @@ def test_labels_move_along_the_tangent_of_the_predictions(network: Callable[[], 
         moved = [p + sign * 1e-6 * slope for p, slope in zip(method.network.parameters(), g)]
         near.append(toy.at_weights(method.network, moved, toy.noisy_batch().inputs).softmax(1).detach())
     result = method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
-    moved_by = method.table.displacement - toy.label_logits()
+    moved_by = method.table.displacement.rows - toy.label_logits()
     assert float(twice.abs().max()) > 0.01
     assert torch.allclose(moved_by, -0.7 * twice, rtol=1e-6, atol=1e-12)
     assert torch.allclose(moved_by, -0.7 * (near[0] - near[1]) / 2e-6, rtol=1e-5, atol=1e-8)
@@ -162,7 +162,7 @@ def test_labels_that_are_not_learned_make_it_forward_correction(network: Callabl
     loss = forward_cross_entropy(expected(batch.inputs).log_softmax(1), batch.label, T3).mean()
     gradient = torch.autograd.grad(loss, list(expected.parameters()))
     method = with_matrix(network, label_rate=0.0)
-    method.table.displacement.zero_()
+    method.table.displacement.rows.zero_()
     before = toy.weights_of(method.network)
     method.step(batch, iter(()))
     by_method = [(a - b) / 0.1 for a, b in zip(before, toy.weights_of(method.network))]
@@ -188,7 +188,7 @@ def test_in_the_warm_up_both_networks_are_trained_as_if_alone(pairs: bool) -> No
     assert same_state(both.rival.state_dict(), alone["matrix"].network.state_dict())
     assert same_state(both.log_columns, alone["matrix"].log_columns)
     assert not same_state(both.network.state_dict(), both.rival.state_dict())
-    assert not both.table.displacement.any()
+    assert not both.table.displacement.rows.any()
 
 
 def outcome(method: MSLG, data: Splits) -> str:
@@ -353,7 +353,7 @@ def test_the_soft_label_is_the_posterior_at_the_last_visit() -> None:
     for _ in train(method, data, epochs=4, position=trace):
         pass
     index = torch.arange(240)
-    probs = method.recent.float().exp()
+    probs = method.recent.rows.float().exp()
     expected = torch.stack(
         [method.log_columns[int(j)].exp() * p for j, p in zip(method.task.given, probs)]
     )  # no displacement before the label learning

@@ -89,7 +89,7 @@ def test_one_step_of_the_second_stage(order: tuple[int, ...]) -> None:
         pull = [0.2 * 3 * (soft[c] - (c == int(GIVEN[sample]))) for c in range(3)]
         move = [-0.7 * (soft[c] - p[c] + pull[c]) for c in range(3)]
         rows.append(move if sample in order else [0.0] * 3)
-    assert method.table.displacement.tolist() == [pytest.approx(row, abs=1e-6) for row in rows]
+    assert method.table.displacement.rows.tolist() == [pytest.approx(row, abs=1e-6) for row in rows]
     if len(order) == 2:
         assert float(result.scalars["loss"]) == pytest.approx(slow_loss(LOGITS, label_logits, 0.2, 0.5, False))
         logits = LOGITS.clone()
@@ -103,7 +103,7 @@ def test_with_nothing_but_the_divergence_labels_stay_and_the_loss_is_a_share_of_
     method = Pencil(identity_task(), alpha=0, beta=0, label_rate=0)
     go_to(method, LEARNING)
     loss = float(method.step(example(), no_clean()).scalars["loss"])
-    assert not method.table.displacement.any()
+    assert not method.table.displacement.rows.any()
     assert loss == pytest.approx(slow_loss(LOGITS, 10.0 * torch.eye(3, dtype=torch.float64)[GIVEN], 0, 0, False))
 
 
@@ -112,16 +112,16 @@ def test_the_first_stage_is_cross_entropy() -> None:
     losses = [float(each.step(example(), no_clean()).scalars["loss"]) for each in (method, plain)]
     assert losses == [pytest.approx(2.2414569600176315)] * 2
     assert torch.equal(method.network.weight, plain.network.weight)
-    assert not method.table.displacement.any()
+    assert not method.table.displacement.rows.any()
 
 
 def test_the_third_stage_leaves_the_labels() -> None:
     method = Pencil(identity_task(), start=0.0)
-    method.table.displacement.copy_(LABEL_LOGITS)
-    before = method.state_dict()["table.displacement"].clone()
+    method.table.displacement.rows.copy_(LABEL_LOGITS)
+    before = method.state_dict()["table.displacement.rows"].clone()
     go_to(method, FIXED)
     result = method.step(example(), no_clean())
-    assert torch.equal(method.table.displacement, before)
+    assert torch.equal(method.table.displacement.rows, before)
     assert torch.allclose(method.soft_labels(torch.tensor([1])), LABEL_LOGITS[1:].softmax(1).float())
     assert float(result.scalars["loss"]) == pytest.approx(2.1021844444723907 / 3)
     assert "labels/step" not in result.scalars

@@ -74,7 +74,10 @@ def test_heads_deep_inside_are_replaced_with_or_without_bias() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cnn9", r"unknown network 'cnn9'. Did you mean 'cnn8'\? Allowed: mlp, cnn8, torchvision:NAME, timm:NAME"),
+        (
+            "cnn9",
+            r"unknown network 'cnn9'. Did you mean 'cnn8'\? Allowed: mlp, text-mlp, cnn8, resnet18, torchvision",
+        ),
         ("nowhere.at_all:net", "there is no module nowhere.at_all for the network nowhere.at_all:net; write package"),
         (f"{HERE}:tolt", f"has no function or class 'tolt' .* Did you mean '{HERE}:told'"),
         (f"{HERE}:NOT_A_FACTORY", "has no function or class 'NOT_A_FACTORY' that makes a network"),

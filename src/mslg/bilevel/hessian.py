@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..precision import full_precision
+
 log = logging.getLogger("mslg")
 
 # The operators that have refused a second backward pass, by the message they refused with: told once.
@@ -19,7 +21,14 @@ def hessian_vector_product(
     loss: Callable[[Sequence[Tensor]], Tensor], parameters: Sequence[Tensor], vector: Sequence[Tensor]
 ) -> list[Tensor]:
     """∇²loss(parameters)·vector, by double backward; where an operator refuses, with math attention, then by a
-    central difference of gradients."""
+    central difference of gradients. Always in full precision: little is left of a second derivative in half."""
+    with full_precision(vector[0].device):
+        return _product(loss, parameters, vector)
+
+
+def _product(
+    loss: Callable[[Sequence[Tensor]], Tensor], parameters: Sequence[Tensor], vector: Sequence[Tensor]
+) -> list[Tensor]:
     try:
         return _twice(loss, parameters, vector)
     except RuntimeError as error:

@@ -15,7 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rules import RULES, Unsupported
+from ..distributed import averaged
+from .rules import RULES, Unsupported, rule
+
+
+@rule("_MeanBackward")
+def mean_over_ranks(node: Any, tangent: Tensor) -> Tensor:
+    """Of several processes, each has its own part of the graph."""
+    return averaged([tangent])[0]
 
 
 def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Sequence[Tensor | None]) -> Tensor:

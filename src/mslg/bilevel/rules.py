@@ -77,7 +77,7 @@ SYMMETRIC = _SYMMETRIC.split()
 
 @rule(*SYMMETRIC)
 def symmetric(node: Any, tangent: Tensor) -> Tensor:
-    result: Any = node(tangent)
+    result: Any = node(tangent.to(node._input_metadata[0].dtype))
     return result[0] if isinstance(result, tuple) else result  # type: ignore[no-any-return]
 
 
@@ -381,8 +381,10 @@ def batch_norm(node: Any, inputs: Tangent, weight: Tangent, bias: Tangent) -> Te
 @rule("NativeLayerNormBackward0")
 def layer_norm(node: Any, inputs: Tangent, weight: Tangent, bias: Tangent) -> Tensor:
     x, mean_, inverse_deviation = node._saved_input, node._saved_result1, node._saved_result2
+    kind, x = x.dtype, x.to(mean_.dtype)  # in half precision the statistics are still whole
     result = None
     if inputs is not None:
+        inputs = inputs.to(x.dtype)
         result = torch.ops.aten.native_layer_norm_backward(
             inputs, x, node._saved_normalized_shape, mean_, inverse_deviation, None, None, [True, False, False]
         )[0]
@@ -391,7 +393,7 @@ def layer_norm(node: Any, inputs: Tangent, weight: Tangent, bias: Tangent) -> Te
     scale = None if weight is None else (x - mean_) * inverse_deviation * weight
     result = total(result, scale, bias)
     assert result is not None
-    return result.expand(shape_of(node))
+    return result.to(kind).expand(shape_of(node))
 
 
 @rule("NativeGroupNormBackward0")

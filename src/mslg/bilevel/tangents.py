@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..batch import Inputs, arguments, logits_of
+from ..precision import full_precision, half
 from .linearize import graph_tangent
 
 Direction = Sequence[Tensor | None]
@@ -109,6 +110,8 @@ def double_backward_with_math_attention(done: Pass, direction: Direction) -> Ten
 
 def one_sided_difference(done: Pass, direction: Direction) -> Tensor:
     """Approximate, by one more forward pass a little way along the direction. Works with any operator."""
+    if half(done.logits.device) is not None:  # the pass itself is then too coarse to subtract from
+        return central_difference(done, direction)
     step = _step(done, direction)
     return (_moved(done, direction, step) - done.logits.detach()) / step
 
@@ -120,7 +123,8 @@ def central_difference(done: Pass, direction: Direction) -> Tensor:
 
 
 def _moved(done: Pass, direction: Direction, step: Tensor) -> Tensor:
-    with torch.no_grad():
+    # In half precision so small a step would be rounded away.
+    with torch.no_grad(), full_precision(done.logits.device):
         moved = [p.detach() if d is None else p.detach() + step * d for p, d in zip(done.parameters, direction)]
         return done.again(moved)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..files import replacing_folder
 from .samples import Sample
 
 MARK = ".mslg.json"  # tells a folder that was written here, and may be replaced, from any other
@@ -25,11 +25,9 @@ def write_folder(
     """Built beside its place and moved there when complete. Returns the classes whose folders have other names."""
     _check_place(path, force)
     names = folder_names(classes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-    try:
+    with replacing_folder(path) as temporary:
         for name in names.values():
-            (temporary / name).mkdir(parents=True)
+            (temporary / name).mkdir()
         taken: dict[str, dict[str, int]] = {name: {} for name in names.values()}
         missing: list[str] = []
         for piece in pieces:
@@ -48,11 +46,6 @@ def write_folder(
                 "from the folder in which mslg fit was run: go there"
             )
         (temporary / MARK).write_text(json.dumps({"format_version": 1, "classes": names}, ensure_ascii=False) + "\n")
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return {name: folder for name, folder in names.items() if name != folder}
 
 
@@ -108,7 +101,7 @@ def _check_place(path: Path, force: bool) -> None:
     if not force:
         raise FileExistsError(f"{path} is not empty; choose another folder, or replace it with --force")
     if not (path / MARK).exists():
-        raise FileExistsError(f"{path} was not written by mslg apply (it has no {MARK}) and will not be deleted")
+        raise FileExistsError(f"{path} was not written by mslg (it has no {MARK}) and will not be deleted")
 
 
 def _refuse_inside(source: Path, path: Path) -> None:

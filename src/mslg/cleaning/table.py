@@ -47,7 +47,12 @@ def _rows(piece: list[Sample], names: tuple[str, ...], table: Path) -> Iterator[
 
 
 def _below(path: str, folder: Path) -> str:
-    """Relative to the table where the file is below its folder: so a table can be read as a manifest."""
-    whole = Path(path).absolute()
-    here = folder.absolute()
-    return whole.relative_to(here).as_posix() if whole.is_relative_to(here) else path
+    """Relative to the table where the file is below its folder, so that the table can be read as a manifest; else in
+    full, as a path from where the command ran would mean another file to whoever reads the table."""
+    whole, here = _full(Path(path)), _full(folder)
+    return whole.relative_to(here).as_posix() if whole.is_relative_to(here) else str(whole)
+
+
+def _full(path: Path) -> Path:
+    """Links stay as they are, unless `..` makes a file seem to lie below a folder that it is beside."""
+    return path.resolve() if ".." in path.parts else path.absolute()

@@ -11,6 +11,7 @@ from .apply import apply
 from .check import check
 from .demo import demo
 from .doctor import doctor
+from .export import export
 from .fit import fit
 from .list import list_
 from .noise import noise
@@ -33,6 +34,7 @@ app.command()(fit)
 app.command()(report)
 app.command()(apply)
 app.command("review-next")(review_next)
+app.command()(export)
 app.command()(check)
 app.command()(noise)
 app.command()(sweep)

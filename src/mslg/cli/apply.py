@@ -13,7 +13,8 @@ import typer
 def apply(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     decisions: Annotated[
-        Path | None, typer.Argument(help="The decisions.csv or .json that the report's page has saved.")
+        Path | None,
+        typer.Argument(help="The decisions.csv or .json that the report's page has saved, or Label Studio's JSON."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A .parquet or .csv; or with --to another file or folder.")

@@ -79,7 +79,8 @@ def _print(findings: Any) -> None:
     print("samples   " + ", ".join(f"{count} {name}" for name, count in findings.samples.items()))
     classes = sorted(findings.classes.items(), key=lambda pair: -pair[1])
     print(f"classes   {len(classes)}: " + _some([f"{name} ({count})" for name, count in classes]))
-    print("sizes     " + _some([f"{size} ({count})" for size, count in findings.sizes.items()]))
+    if findings.sizes:  # texts have none
+        print("sizes     " + _some([f"{size} ({count})" for size, count in findings.sizes.items()]))
     _lines("corrupt", [f"{entry['id']} ({entry['part']}): {entry['problem']}" for entry in findings.corrupt])
     _lines("same content", [" = ".join(group) for group in findings.duplicates])
     _lines("in train and test", [" = ".join(pair) for pair in findings.leaks])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,10 @@ import typer
 
 from ..recipe import assignments, checked, load_recipe, merged, run_recipe
 
+# The groups of options that --help shows.
+DATA, METHOD, TRAINING = "Data", "Method and network", "Training"
+REVIEW, OUTPUT = "Review", "Output and resuming"
+
 
 def fit(
     data: Annotated[
@@ -22,72 +27,142 @@ def fit(
             help="An image folder, a .csv or .parquet manifest, an .npz, or a data set's name (mslg list datasets)."
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder.")] = None,
     clean: Annotated[
         str | None,
-        typer.Option(help="Clean data like DATA; or a number of verified samples to take out of it; or auto."),
+        typer.Option(
+            help="Clean data like DATA; or a number of verified samples to take out of it; or auto.",
+            rich_help_panel=DATA,
+        ),
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Where the files of a named data set are.")] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Where the files of a named data set are.", rich_help_panel=DATA)
+    ] = None,
     labels: Annotated[
-        str | None, typer.Option(help="Other labels for DATA, by id: a .csv or .parquet such as mslg noise writes.")
+        str | None,
+        typer.Option(
+            help="Other labels for DATA, by id: a .csv or .parquet of mslg noise or mslg apply.", rich_help_panel=DATA
+        ),
     ] = None,
-    corrupt: Annotated[str | None, typer.Option(help="Images that cannot be read: error (default) or skip.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
-    method: Annotated[str | None, typer.Option(help="See: mslg list methods.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A named set of the method's settings, such as released.")] = None,
+    corrupt: Annotated[
+        str | None, typer.Option(help="Images that cannot be read: error (default) or skip.", rich_help_panel=DATA)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that decode images; by default up to 4.", rich_help_panel=DATA)
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Corrupt the labels first: see mslg list noises.", rich_help_panel=DATA)
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="The share of labels to corrupt.", rich_help_panel=DATA)] = None,
+    method: Annotated[str | None, typer.Option(help="See: mslg list methods.", rich_help_panel=METHOD)] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A named set of the method's settings, such as released.", rich_help_panel=METHOD)
+    ] = None,
     network: Annotated[
         str | None,
-        typer.Option(help="See: mslg list networks; or torchvision:NAME, timm:NAME, package.module:factory."),
+        typer.Option(
+            help="See: mslg list networks; or torchvision:NAME, timm:NAME, package.module:factory.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="Run this network once over the data and train a head on its features: named like NETWORK."),
+        typer.Option(
+            help="Run this network once over the data and train a head on its features: named like NETWORK.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     augment: Annotated[
-        str | None, typer.Option(help="What is done to images, such as 'flip crop-4 normalise-0.5'.")
+        str | None,
+        typer.Option(help="What is done to images, such as 'flip crop-4 normalise-0.5'.", rich_help_panel=METHOD),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A recipe's name or a TOML file; other options win over it.")
+        str | None,
+        typer.Option(help="A recipe's name or a TOML file; other options win over it.", rich_help_panel=METHOD),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting: key=value. May be repeated.", rich_help_panel=METHOD)
+    ] = None,
+    noise_rate: Annotated[
+        float | None,
+        typer.Option(help="For methods that must be told the share of wrong labels.", rich_help_panel=METHOD),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a step.", rich_help_panel=TRAINING)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the network.", rich_help_panel=TRAINING)] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32, or bf16 or (GPUs only) fp16: half precision.", rich_help_panel=TRAINING),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result.", rich_help_panel=TRAINING)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …", rich_help_panel=TRAINING)] = "auto",
+    time_budget: Annotated[
+        str | None, typer.Option(help="Train no longer than this, such as 45s, 30m or 2h.", rich_help_panel=TRAINING)
     ] = None,
     from_run: Annotated[
         Path | None,
-        typer.Option("--from", help="Go on from this finished run, with its settings where no others are given."),
+        typer.Option(
+            "--from",
+            help="Go on from this finished run, with its settings where no others are given.",
+            rich_help_panel=REVIEW,
+        ),
     ] = None,
     decisions: Annotated[
         list[Path] | None,
-        typer.Option(help="A reviewer's decisions.csv: reviewed samples join the clean set. May be repeated."),
+        typer.Option(
+            help="A reviewer's decisions.csv: reviewed samples join the clean set. May be repeated.",
+            rich_help_panel=REVIEW,
+        ),
     ] = None,
-    noise: Annotated[str | None, typer.Option(help="Corrupt the labels first: see mslg list noises.")] = None,
-    rate: Annotated[float | None, typer.Option(help="The share of labels to corrupt.")] = None,
-    noise_rate: Annotated[
-        float | None, typer.Option(help="For methods that must be told the share of wrong labels.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the network.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting: key=value. May be repeated.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Time between checkpoints inside an epoch.")] = 10.0,
-    time_budget: Annotated[str | None, typer.Option(help="Train no longer than this, such as 45s, 30m or 2h.")] = None,
-    compare: Annotated[
-        bool, typer.Option(" /--no-compare", help="Do not train the controls that tell whether it helped.")
-    ] = True,
     fdr: Annotated[
         float | None,
-        typer.Option(help="Call labels issues as long as at most this part of them is right after all, such as 0.1."),
+        typer.Option(
+            help="Call labels issues as long as at most this part of them is right after all, such as 0.1.",
+            rich_help_panel=REVIEW,
+        ),
     ] = None,
-    report: Annotated[
-        bool, typer.Option(" /--no-report", help="Do not write report.html, the page on which to review the labels.")
+    compare: Annotated[
+        bool,
+        typer.Option(
+            " /--no-compare",
+            help="Do not train the controls that tell whether it helped.",
+            show_default=False,
+            rich_help_panel=REVIEW,
+        ),
     ] = True,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            " /--no-report",
+            help="Do not write report.html, the page on which to review the labels.",
+            show_default=False,
+            rich_help_panel=REVIEW,
+        ),
+    ] = True,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run's folder.", rich_help_panel=OUTPUT)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.", rich_help_panel=OUTPUT)
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.", rich_help_panel=OUTPUT)] = False,
+    checkpoint_minutes: Annotated[
+        float, typer.Option(help="Time between checkpoints inside an epoch.", rich_help_panel=OUTPUT)
+    ] = 10.0,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log", help="Log epochs there too: tensorboard, wandb or mlflow. May be repeated.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON on stdout.", rich_help_panel=OUTPUT)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Only warnings and errors.", rich_help_panel=OUTPUT)
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
     """Train on noisy labels and learn better ones.
 
@@ -102,8 +177,14 @@ def fit(
     mslg fit -o runs/first --resume
 
     mslg fit --from runs/first --decisions decisions.csv -o runs/second
+
+    torchrun --nproc-per-node 4 -m mslg fit photos/ --clean verified/ -o runs/photos
     """
-    logging.getLogger("mslg").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    first = os.environ.get("RANK", "0") == "0"  # of several processes that torchrun has started
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    logging.getLogger("mslg").setLevel(level if first else logging.ERROR)
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # one of them died, and all were started again
+        resume, force = True, False
     layers: list[Any] = []
     if recipe is not None:
         layers.append(load_recipe(recipe, noise=noise, rate=rate))
@@ -131,6 +212,7 @@ def fit(
             "epochs": epochs,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
+            "precision": precision,
             "seed": seed,
             "noise_rate": noise_rate,
             "augment": None if augment is None else augment.split(),
@@ -162,12 +244,14 @@ def fit(
             checkpoint_minutes=checkpoint_minutes,
             time_budget=None if time_budget is None else seconds(time_budget),
             compare=compare,
-            tensorboard=tensorboard,
+            loggers=loggers or (),
             progress=not quiet,
         )
     except KeyboardInterrupt:
         print(f"interrupted; go on with: mslg fit -o {output} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
+    if not first:
+        return
     page = None
     if report:
         from ..report import write_report

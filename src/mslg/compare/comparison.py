@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from ..distributed import agreed
 from ..estimate import in_words, seconds_per_plain_step, work_of
 from ..exam import predictions
 from ..execution import Result
@@ -20,6 +21,8 @@ from ..method import Method, Task
 from ..methods import METHODS
 from ..methods.controls import CONTROLS, TRIALS, Control, Trial
 from ..progress import Progress
+from ..results import write_summary
+from ..rounds import earlier_run
 from ..run import Run
 from ..splits import Splits
 from .trial import Looks, honest_accuracy, looks_of, right
@@ -52,7 +55,8 @@ class Comparison:
         """Find out which controls there are and say what they will cost."""
         try:
             _refuse_without_report(self.data)
-            self.epochs = _epochs(self.resolved["train"])
+            _refuse_trained(self.learner.task)
+            self.epochs = _epochs(self.resolved["train"], self.folder)
         except (ValueError, OSError) as error:
             self.why_not = str(error)
             return
@@ -90,7 +94,7 @@ class Comparison:
             log.warning(found["verdict"])
         result.summary["comparison"] = found
         if result.run is not None:
-            result.run.write_json("summary.json", result.summary)
+            write_summary(result.run, result.summary)
             result.run.finish()
 
     def compared(
@@ -99,7 +103,7 @@ class Comparison:
         """Train what is missing of the controls, and compare: the `comparison` of a summary."""
         if self.why_not is not None:
             return not_compared(self.why_not)
-        if time_left is not None and self.seconds > time_left:
+        if time_left is not None and agreed(self.seconds > time_left):
             return not_compared(
                 f"the controls take about {in_words(self.seconds)} and the time budget does not leave that; "
                 "resume the run without a budget to train them"
@@ -191,12 +195,12 @@ class Comparison:
 
     def _finished(self, trial: str) -> bool:
         path = self._path(trial)
-        return path is not None and Run(path).finished
+        return path is not None and bool(agreed(Run(path).finished))
 
     def _run(self, trial: str) -> Run | None:
         if (path := self._path(trial)) is None:
             return None
-        there = (path / "config.toml").exists()
+        there = agreed((path / "config.toml").exists())
         return Run.open(path) if there else Run.create(path, self._config(TRIALS[trial]))
 
 
@@ -208,11 +212,21 @@ def _refuse_without_report(data: Splits) -> None:
         raise ValueError(held.format(len(data.clean)))
 
 
-def _epochs(train: Mapping[str, Any]) -> int:
-    """How long the method has been trained at the end of this run, those counted that it goes on from."""
+def _refuse_trained(task: Task) -> None:
+    if task.warm and isinstance(task.network, nn.Module):
+        raise ValueError(
+            "the run goes on from an earlier one and the network was handed over as an instance, which that one may "
+            "have trained, so a control cannot start from the beginning; pass a function that makes the network"
+        )
+
+
+def _epochs(train: Mapping[str, Any], folder: Path | None) -> int:
+    """How long the method has been trained at the end of the run in this folder, those counted that it goes on from."""
     own = int(train["epochs"])
-    earlier = train.get("from_run")
-    return own if earlier is None else own + _epochs(Run.open(Path(earlier)).config["train"])
+    if train.get("from_run") is None:
+        return own
+    earlier = earlier_run(Path(train["from_run"]), of=folder)
+    return own + _epochs(earlier.config["train"], earlier.path)
 
 
 def _decayed(task: Task, factor: float) -> Callable[[Iterable[nn.Parameter]], Optimizer]:

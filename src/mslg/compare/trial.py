@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..distributed import agreed, first
 from ..exam import Exam
 from ..execution import recorded
 from ..method import Method
@@ -86,7 +87,7 @@ def looks_of(
     """What a trial says of the held-out samples: read from its folder if it is finished, else by training it, from its
     last checkpoint on where there is one. None if it diverged."""
     looks: Looks | None = None
-    if run is not None and run.finished:
+    if run is not None and agreed(run.finished):
         if run.read_json("summary.json")["state"] == "done":
             looks = Looks.from_json(run.read_json(PREDICTIONS))
     else:
@@ -98,7 +99,7 @@ def looks_of(
                 run.write_json("summary.json", {"state": "failed", "error": str(error)})
         if run is not None:
             run.finish()
-    if run is not None:
+    if run is not None and first():
         shutil.rmtree(run.checkpoint.parent, ignore_errors=True)
     return looks
 
@@ -119,7 +120,8 @@ def honest_accuracy(looks: list[Looks]) -> float:
 
 def _train(learner: Method, data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float) -> Looks:
     exam = Looking(data, run=run)
-    position = Position(Trace(learner.task.given.to(data.device), learner.task.classes))
+    trace = Trace(learner.task.given.to(data.device), learner.task.classes, folder=learner.task.tables)
+    position = Position(trace)
     records: list[EpochRecord] = []
     if run is not None:
         run.load(learner, position)

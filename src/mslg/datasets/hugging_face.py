@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,14 @@ import torch
 from torch import Tensor
 
 from ..images import SHORT_SIDE, SIZE, Frame, Reading, pixels_of
-from ..source import Source, TensorStore, encode_labels
+from ..source import Source, TensorStore, encode_known, encode_labels
+from ..texts import TextStore, Vocabulary, vocabulary_of
 from .bundle import Bundle
+
+log = logging.getLogger("mslg")
+
+KNOWN = ("verified_label", "true_label")  # labels that some samples may have beside the given one
+STRINGS = ("string", "large_string")
 
 
 class HuggingFaceImages:
@@ -48,9 +55,9 @@ def hugging_face(path: Path, *, reading: Reading) -> Bundle:
         raise ValueError(f"{path} has no split 'train'; it has {', '.join(splits)}")
     frame = reading.frame
     parts: dict[str, Source] = {}
-    for name, rows in splits.items():
-        if name in ("train", "test"):
-            parts[name] = _source(rows, reading, frame, f"{path} ({name})", parts.get("train"))
+    for name in ("train", "test"):  # the training split says how the other is read
+        if name in splits:
+            parts[name] = _source(splits[name], reading, frame, f"{path} ({name})", parts.get("train"))
             frame = getattr(parts[name].store, "frame", None)
     return Bundle(parts["train"], parts.get("test"))
 
@@ -66,17 +73,65 @@ def _source(rows: Any, reading: Reading, frame: Frame | None, name: str, train: 
     label, classes = encode_labels(np.asarray(rows[column]), names, name)
     ids = tuple(map(str, rows["id"])) if "id" in kinds else tuple(str(number) for number in range(len(label)))
     image = next((column for column, kind in kinds.items() if kind == "Image"), None)
-    if image is not None:
-        if frame is None:
-            sizes = {rows[i][image].size for i in range(min(len(rows), 100))}
-            (width, height), one = next(iter(sizes)), len(sizes) == 1
-            square = reading.size or SIZE
-            keep = one and (reading.size is None or width == height == square)
-            frame = Frame(height, width) if keep else Frame(square, square, SHORT_SIDE / SIZE)
-        store: Any = HuggingFaceImages(rows, image, frame, reading.channels)
-    else:
-        numeric = [c for c in kinds if c not in (column, "id") and features[c].dtype.startswith(("float", "int"))]
-        if not numeric:
-            raise ValueError(f"{name} has neither an image column nor columns of numbers; it has: {', '.join(kinds)}")
-        store = TensorStore(np.stack([np.asarray(rows[c], dtype=np.float32) for c in numeric], 1), numeric)
-    return Source(store=store, label=label, classes=classes, ids=ids)
+    others = [key for key in kinds if key not in (column, "id", *KNOWN)]
+    store = _rows(rows, others, reading, train, name) if image is None else _images(rows, image, reading, frame)
+    verified, true = (encode_known(rows[key], classes, len(label), name) if key in kinds else None for key in KNOWN)
+    return Source(
+        store=store,
+        label=label,
+        classes=classes,
+        ids=ids,
+        verified_label=verified,
+        true_label=true,
+        ids_given="id" in kinds,
+    )
+
+
+def _images(rows: Any, column: str, reading: Reading, frame: Frame | None) -> HuggingFaceImages:
+    if frame is None:
+        sizes = {rows[i][column].size for i in range(min(len(rows), 100))}
+        (width, height), one = next(iter(sizes)), len(sizes) == 1
+        square = reading.size or SIZE
+        keep = one and (reading.size is None or width == height == square)
+        frame = Frame(height, width) if keep else Frame(square, square, SHORT_SIDE / SIZE)
+    return HuggingFaceImages(rows, column, frame, reading.channels)
+
+
+def _rows(rows: Any, columns: list[str], reading: Reading, train: Source | None, name: str) -> TextStore | TensorStore:
+    """Texts, or columns of numbers."""
+    kinds = {column: str(getattr(rows.features[column], "dtype", "")) for column in columns}
+    numeric = [column for column, kind in kinds.items() if kind.startswith(("float", "int"))]
+    text = _text_column([column for column, kind in kinds.items() if kind in STRINGS], numeric, name)
+    if text is not None:
+        known = reading.vocabulary if train is None else vocabulary_of(train.store)
+        return _texts(rows[text], text, known, reading, name)
+    if not numeric:
+        raise ValueError(
+            f"{name} has neither an image column nor texts nor columns of numbers; it has: {', '.join(rows.features)}"
+        )
+    return TensorStore(np.stack([np.asarray(rows[column], dtype=np.float32) for column in numeric], 1), numeric)
+
+
+def _text_column(texts: list[str], numeric: list[str], name: str) -> str | None:
+    """The column of texts, if these are the inputs. Where there are others too, nothing is guessed."""
+    if "text" in texts:
+        return "text"
+    if len(texts) == 1 and not numeric:
+        return texts[0]
+    if not texts:
+        return None
+    others = f" and the numbers {', '.join(numeric)}" if numeric else ""
+    raise ValueError(
+        f"{name} has the texts {', '.join(texts)}{others}, and none is called 'text': rename the one to classify "
+        f"(rename_column('{texts[0]}', 'text')), or remove what is no input (remove_columns)"
+    )
+
+
+def _texts(texts: Any, column: str, known: Vocabulary | None, reading: Reading, name: str) -> TextStore:
+    array = np.asarray(texts, dtype=object)
+    missing = [row for row, text in enumerate(array) if not text]
+    if missing:
+        raise ValueError(f"{name} has no {column} in row {missing[0]}; fill it in or remove the row (filter)")
+    vocabulary = known or Vocabulary.of(array, most=reading.words, name=name)
+    log.info("%s: texts of column '%s' as counts of %d words", name, column, len(vocabulary.words))
+    return TextStore(array, vocabulary)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..division import split
 from ..images import EscapingPath, ImageStore, MemoryImages, Unreadable, default_workers, read
-from ..source import Source, TensorStore, leaves
+from ..source import Source, TensorStore, Worded, leaves
 from .bundle import Bundle
 
 CHUNK = 64  # files a worker looks at before it reports
@@ -113,6 +113,9 @@ def _seen(source: Source, workers: int | None, advance: Callable[[int], None]) -
             for tensor in tensors:
                 digest.update(tensor[row].tobytes())
             yield Seen(digest.digest(), size, None)
+        advance(len(store))
+    elif isinstance(store, Worded):
+        yield from (Seen(store.text(row).encode(errors="replace"), None, None) for row in range(len(store)))
         advance(len(store))
     else:
         yield from (Seen(None, None, None) for _ in range(len(store)))

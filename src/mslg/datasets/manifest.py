@@ -1,10 +1,11 @@
-"""CSV and Parquet manifests: one row a sample, with the path of an image or with the numbers themselves.
+"""CSV and Parquet manifests: one row a sample, with the path of an image, a text, or the numbers themselves.
 
 path    an image, relative to the manifest and below its folder (also accepted: `file_name`)
+text    a text to classify, where there is no path
 label   the given label, a class number from 0 or a name
 id, split (train, test), verified_label, true_label: as far as known
 
-Without `path` every other column must be numeric, and together they are the sample's features.
+Without `path` and `text` every other column must be numeric, and together they are the sample's features.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import torch
 from ..images import EscapingPath, Reading
 from ..names import unknown
 from ..source import TensorStore, encode_labels
+from ..texts import TextStore, Vocabulary
 from .bundle import Bundle
 from .table import bundle, image_bundle, refuse_shared_ids
 
 log = logging.getLogger("mslg")
 
 LABELS = ("label", "verified_label", "true_label")
-KNOWN = ("path", *LABELS, "id", "split")
+KNOWN = ("path", "text", *LABELS, "id", "split")
 SPLITS = ("train", "test")
 KINDS = (".csv", ".parquet")
 
@@ -47,13 +49,37 @@ def manifest(path: Path, *, reading: Reading) -> Bundle:
     if "path" in table:
         _check_paths(table["path"], name)
         refuse_shared_ids(table, name)
-        ignored = [column for column in table if column not in KNOWN]
-        if ignored:
-            log.info("%s: columns without a meaning here: %s", name, ", ".join(map(str, ignored)))
+        _tell_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
         return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
     refuse_shared_ids(table, name)
+    if "text" in table:
+        _tell_ignored(table, KNOWN, name)
+        return bundle(table, classes, _texts(table, reading, name).at, name=name)
     store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
     return bundle(table, classes, store.at, name=name)
+
+
+def _texts(table: pd.DataFrame, reading: Reading, name: str) -> TextStore:
+    """The texts, encoded by the words of those that are trained on."""
+    _refuse_missing(table, "text", name)
+    texts = table["text"].to_numpy(dtype=object)
+    trained = texts[table["split"].to_numpy() == "train"] if "split" in table else texts
+    vocabulary = reading.vocabulary or Vocabulary.of(trained, most=reading.words, name=name)
+    log.info("%s: texts as counts of %d words", name, len(vocabulary.words))
+    return TextStore(texts, vocabulary)
+
+
+def _tell_ignored(table: pd.DataFrame, known: tuple[str, ...], name: str) -> None:
+    ignored = [str(column) for column in table if column not in known]
+    if ignored:
+        log.info("%s: columns without a meaning here: %s", name, ", ".join(ignored))
+
+
+def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
+    missing = table[column].isna()
+    if missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        raise ValueError(f"{name} has no {column} in row {row + 1} (after the header); fill it in or remove the row")
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -74,11 +100,8 @@ def _read(path: Path) -> pd.DataFrame:
     if "path" not in table and "file_name" in table:
         table = table.rename(columns={"file_name": "path"})
     for column in ("path", "id", "split"):
-        if column in table and table[column].isna().any():
-            row = int(np.flatnonzero(table[column].isna())[0])
-            raise ValueError(
-                f"{path.name} has no {column} in row {row + 1} (after the header); fill it in or remove the row"
-            )
+        if column in table:
+            _refuse_missing(table, column, path.name)
         if column in table and not pd.api.types.is_string_dtype(table[column]):
             table[column] = table[column].astype(str)
     return table
@@ -173,6 +196,8 @@ def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     if texts or not columns:
         close = get_close_matches("path", texts, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
+        if texts and not close:
+            hint = f" If '{texts[0]}' holds texts to classify, rename it to 'text'."
         which = f"the columns {', '.join(texts)} are no numbers" if texts else "there are no others"
         raise ValueError(
             f"{name} has no column 'path', so its other columns must be features, but {which}; "

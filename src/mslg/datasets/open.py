@@ -23,6 +23,7 @@ from ..networks.build import default_network, network_factory
 from ..noise.apply import corrupt, settings_of
 from ..noise.corruption import Corruption
 from ..source import Source, encode_labels
+from ..texts import vocabulary_of
 from . import DATASETS
 from .arrays import npz
 from .bundle import Bundle
@@ -104,9 +105,9 @@ def relabelled(source: Source, path: Path) -> Source:
 
 
 def reading_of(settings: Mapping[str, Any], workers: int | None = None) -> Reading:
-    """How image files are to be read, out of the settings of the data."""
+    """How files are to be read, out of the settings of the data."""
     return Reading(
-        workers=workers, **{key: settings[key] for key in ("size", "channels", "corrupt") if key in settings}
+        workers=workers, **{key: settings[key] for key in ("size", "channels", "corrupt", "words") if key in settings}
     )
 
 
@@ -198,7 +199,7 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
         return int(clean)
     if clean in bundle.clean:
         return bundle.clean[clean]
-    alike = replace(reading, frame=frame_of(train.store) or reading.frame)
+    alike = replace(reading, frame=frame_of(train.store) or reading.frame, vocabulary=vocabulary_of(train.store))
     try:
         source = open_named(str(clean), seed=seed, root=root, reading=alike).train
     except UnknownName as error:

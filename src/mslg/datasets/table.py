@@ -73,6 +73,7 @@ def bundle(
             ids=tuple(part.tolist()),
             true_label=labels.get("true_label"),
             verified_label=labels.get("verified_label"),
+            ids_given=ids is not None,
         )
     if "train" not in found:
         raise ValueError(f"{name} has no training samples, only those of: {', '.join(found)}")

@@ -20,13 +20,13 @@ class MSLGClassifier(Classifier):
     look_ahead       how far ahead of the weights the clean gradient is taken
     warm_up          part of the run before the label learning
     prior            where labels start from: "choose", "given" or "matrix"
-    start, loss, entropy_weight, loss_scale, finish, mode, recompute, auto_share   see `mslg.MSLG`
+    start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share   see `mslg.MSLG`
     preset           "published" or "released": the settings of the paper, or of its code
     """
 
     SETTINGS: ClassVar = (
         *("label_rate", "look_ahead", "warm_up", "prior", "start", "loss", "entropy_weight", "loss_scale", "finish"),
-        *("mode", "recompute", "auto_share"),
+        *("mode", "recompute", "clean_every", "auto_share"),
     )
 
     def __init__(
@@ -43,6 +43,7 @@ class MSLGClassifier(Classifier):
         finish: float | None = None,
         mode: str | None = None,
         recompute: bool | None = None,
+        clean_every: int | None = None,
         auto_share: float | None = None,
         preset: str | None = None,
         network: Network | None = None,
@@ -70,6 +71,7 @@ class MSLGClassifier(Classifier):
         self.finish = finish
         self.mode = mode
         self.recompute = recompute
+        self.clean_every = clean_every
         self.auto_share = auto_share
         self.preset = preset
         self.network = network

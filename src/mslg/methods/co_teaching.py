@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..batch import Batch, Inputs, call, logits_of
+from ..distributed import gathered, own_part, ranks
 from ..losses import cross_entropy
-from ..method import Method, StepResult, Task
+from ..method import Method, StepResult, Task, descend
 from ..schedule import first_epoch
 
 log = logging.getLogger("mslg")
@@ -79,13 +80,11 @@ class CoTeaching(Method):
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         first, second = (call(network, batch.inputs).log_softmax(1) for network in self.networks.children())
         first_losses, second_losses = (cross_entropy(each, batch.label) for each in (first, second))
-        kept = kept_of(len(batch.label), self.forgotten(self.epoch))
-        first_loss = first_losses[smallest(second_losses, kept)].mean()
-        second_loss = second_losses[smallest(first_losses, kept)].mean()
+        kept = kept_of(len(batch.label) * ranks(), self.forgotten(self.epoch))
+        first_loss = mean_of(first_losses, smallest(gathered(second_losses.detach()), kept))
+        second_loss = mean_of(second_losses, smallest(gathered(first_losses.detach()), kept))
         for optimizer, loss in zip(self.optimizers, (first_loss, second_loss)):
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
+            descend(optimizer, loss)
         scalars = {
             "loss": first_loss.detach(),
             "second/loss": second_loss.detach(),
@@ -125,6 +124,15 @@ def known_rate(task: Task) -> float:
 def kept_of(samples: int, forgotten: float) -> int:
     """How many samples of a batch are kept, at least one. The addend undoes float errors such as (1 − 0.9)·10 < 1."""
     return max(1, int((1 - forgotten) * samples + 1e-9))
+
+
+def mean_of(losses: Tensor, chosen: Tensor) -> Tensor:
+    """The mean of the losses at these positions of the whole batch: as a rank's share, of which the mean is taken."""
+    if ranks() == 1:
+        return losses[chosen].mean()
+    whole = len(losses) * ranks()
+    counted = losses.new_zeros(whole).index_fill_(0, chosen, 1.0)[own_part(whole)]  # a mask would wait for the device
+    return (losses * counted).sum() / len(chosen) * ranks()
 
 
 def smallest(losses: Tensor, count: int) -> Tensor:

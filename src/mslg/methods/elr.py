@@ -32,7 +32,6 @@ class ELR(OneNetwork):
         "cifar100": lambda task: {"momentum": 0.9, "weight": 7.0},
     }
 
-    target: Tensor
     given: Tensor
 
     def __init__(self, task: Task, *, momentum: float = 0.7, weight: float = 3.0) -> None:
@@ -42,7 +41,7 @@ class ELR(OneNetwork):
         if weight < 0:
             raise ValueError(f"weight is {weight}; it must be 0 (cross entropy) or more")
         self.momentum, self.weight = momentum, weight
-        self.register_buffer("target", torch.zeros(len(task.given), task.classes, device=task.device))
+        self.target = task.new_rows("targets", task.classes)
         self.register_buffer("given", task.given.to(task.device), persistent=False)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:

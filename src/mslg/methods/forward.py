@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..distributed import gathered
 from ..losses import backward_cross_entropy, forward_cross_entropy
 from ..method import StepResult, Task
 from ..names import expect_name
@@ -76,7 +77,8 @@ class ForwardCorrection(Corrected):
             self.inverse.copy_(invert(self.transition))
 
     def estimate(self, data: Splits) -> Tensor:
-        return anchors(torch.cat([self.log_probs(b.inputs).double().exp() for b in data.in_order()]), self.percentile)
+        own = torch.cat([self.log_probs(b.inputs).double().exp() for b in data.in_order()])
+        return anchors(gathered(own), self.percentile)
 
     def corrected_step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         log_probs = self.log_probs(batch.inputs)

@@ -34,8 +34,6 @@ class GeneralizedCE(OneNetwork):
     prune_every  part of the run (or epochs, from 1 on) between two choices
     """
 
-    kept: Tensor
-
     def __init__(
         self,
         task: Task,
@@ -61,7 +59,7 @@ class GeneralizedCE(OneNetwork):
             stage = "the pruning of generalized cross entropy"
             self.first_prune_epoch = 0 if task.warm else first_epoch(stage, first_prune, task.epochs)
             self.prune_every = max(1, round(prune_every * task.epochs if prune_every < 1 else prune_every))
-            self.register_buffer("kept", torch.ones(len(task.given), device=task.device))
+            self.given_up = task.new_rows("given_up", dtype=torch.bool)
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         if not self.truncate:
@@ -78,7 +76,7 @@ class GeneralizedCE(OneNetwork):
         losses = generalized_cross_entropy(log_probs, batch.label, self.q)
         scalars = {}
         if self.truncate:
-            kept = self.kept[batch.index]
+            kept = (~self.given_up[batch.index]).to(losses.dtype)
             losses = kept * (losses - self.limit)  # a sample given up counts as lying on the limit
             scalars["kept"] = kept.mean()
         loss = losses.mean()
@@ -106,7 +104,7 @@ class GeneralizedCE(OneNetwork):
     def _prune(self, data: Splits) -> None:
         for batch in data.in_order():
             losses = generalized_cross_entropy(self._best_log_probs(batch.inputs), batch.label, self.q)
-            self.kept[batch.index] = (losses < self.limit).to(self.kept.dtype)
+            self.given_up[batch.index] = losses >= self.limit
 
     def _best_log_probs(self, inputs: Inputs) -> Tensor:
         """Of the best network so far; of the present one when there is nothing to choose it by."""

@@ -13,12 +13,14 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..batch import Batch
-from ..losses import batch_prior_loss, entropy, soft_cross_entropy
+from ..distributed import mean, rank, ranks
+from ..losses import batch_prior_loss, entropy, log_mean_prediction, soft_cross_entropy
 from ..method import OneNetwork, StepResult, Task
 from ..names import expect_name
+from ..rows import Rows, pieces_of
 from ..schedule import first_epoch, schedule
 from ..splits import Splits
 
@@ -41,8 +43,7 @@ class JointOptimization(OneNetwork):
         "cifar10-asymmetric": lambda task: {"prior_weight": 0.8, "entropy_weight": 0.4},
     }
 
-    soft: Tensor
-    predictions: Tensor
+    given: Tensor
     prior: Tensor
 
     def __init__(
@@ -77,12 +78,13 @@ class JointOptimization(OneNetwork):
             )
         self.prior_weight, self.entropy_weight = prior_weight, entropy_weight
         self.averaged, self.hard, self.final_rate_factor = averaged, hard, final_rate_factor
-        one_hot = F.one_hot(task.given.to(task.device), task.classes).float()
-        even = torch.full_like(one_hot[0], 1 / task.classes)
-        self.register_buffer("prior", even if prior == "uniform" else one_hot.mean(0), persistent=False)
-        self.register_buffer("soft", one_hot)
+        self.register_buffer("given", task.given.to(task.device), persistent=False)
+        shares = torch.bincount(self.given, minlength=task.classes) / len(self.given)
+        even = torch.full_like(shares, 1 / task.classes)
+        self.register_buffer("prior", even if prior == "uniform" else shares, persistent=False)
+        self.learned = task.new_rows("soft_labels", task.classes)  # zeros: still the given label
         # A ring over epochs: epoch e's predictions are in slot e modulo `averaged`.
-        self.register_buffer("predictions", one_hot.new_zeros(averaged, *one_hot.shape))
+        self.predictions = nn.ModuleList(task.new_rows(f"epoch_{slot}", task.classes) for slot in range(averaged))
 
     def learning_rate_factor(self, progress: float) -> float:
         within = (progress * self.task.epochs - self.restart_epoch) / (self.task.epochs - self.restart_epoch)
@@ -95,19 +97,21 @@ class JointOptimization(OneNetwork):
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
         super().continue_from(state)
-        self.predictions.zero_()  # those of the earlier run's step 1 are of another network
+        for slot in self.slots():  # those of the earlier run's step 1 are of another network
+            for index in self._pieces():
+                slot[index] = torch.zeros(len(index), self.task.classes)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         log_probs = self.log_probs(batch.inputs)
-        soft = self.soft[batch.index]
+        soft = self.soft_labels(batch.index)
         loss = soft_cross_entropy(log_probs, soft).mean()
         scalars = {"labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.epoch < self.restart_epoch:
-            prior_loss, mean_entropy = batch_prior_loss(log_probs, self.prior), entropy(log_probs).mean()
+            prior_loss = batch_prior_loss(self._log_mean(log_probs), self.prior)
+            mean_entropy = entropy(log_probs).mean()
             loss = loss + self.prior_weight * prior_loss + self.entropy_weight * mean_entropy
             scalars |= {"regularizer/prior": prior_loss.detach(), "regularizer/entropy": mean_entropy.detach()}
-            slot = self.predictions[self.epoch % self.averaged]
-            slot[batch.index] = log_probs.detach().exp().to(slot.dtype)
+            self.slots()[self.epoch % self.averaged][batch.index] = log_probs.detach().exp()
         self.descend(loss)
         return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
 
@@ -115,14 +119,31 @@ class JointOptimization(OneNetwork):
         if self.first_refreshed_epoch <= epoch + 1 <= self.restart_epoch:
             self._refresh()
 
+    def slots(self) -> list[Rows]:
+        """The tables of predictions, one a kept epoch."""
+        return [slot for slot in self.predictions if isinstance(slot, Rows)]
+
+    def _log_mean(self, log_probs: Tensor) -> Tensor:
+        """log of the mean prediction of the batch, of all ranks' parts of it together."""
+        own = log_mean_prediction(log_probs)
+        return own if ranks() == 1 else mean(own.exp()).log()
+
+    def _pieces(self) -> list[Tensor]:
+        """The index of the samples that this process owns, some at a time."""
+        own = torch.arange(rank(), len(self.given), ranks(), device=self.given.device)
+        return pieces_of(own, self.task.classes)
+
     def _refresh(self) -> None:
         """Every sample's label becomes the mean of its kept predictions; a sample never visited keeps its own."""
-        total = self.predictions.sum(0)
-        seen = total.sum(1, keepdim=True)  # each prediction sums to one, so this counts them
-        mean = total / seen.clamp_min(1)
-        if self.hard:
-            mean = F.one_hot(mean.argmax(1), self.task.classes).to(mean.dtype)
-        self.soft.copy_(torch.where(seen > 0, mean, self.soft))
+        for index in self._pieces():
+            total = torch.stack([slot[index] for slot in self.slots()]).sum(0)
+            seen = total.sum(1, keepdim=True)  # each prediction sums to one, so this counts them
+            label = total / seen.clamp_min(1)
+            if self.hard:
+                label = F.one_hot(label.argmax(1), self.task.classes).to(label.dtype)
+            self.learned[index] = torch.where(seen > 0, label, self.learned[index])
 
     def soft_labels(self, index: Tensor) -> Tensor:
-        return self.soft[index]
+        rows = self.learned[index]
+        given = torch.zeros_like(rows).scatter_(1, self.given[index].unsqueeze(1), 1.0)
+        return torch.where(rows.sum(1, keepdim=True) > 0, rows, given)

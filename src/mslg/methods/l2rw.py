@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..bilevel import Bilevel, Mode
+from ..distributed import averaged, ranks
 from ..losses import cross_entropy, cross_entropy_tangent
 from ..method import OneNetwork, StepResult, Task
 
@@ -40,7 +41,7 @@ class LearningToReweight(OneNetwork):
         )
         log_probs = meta.logits.log_softmax(1)
         weights = positive_shares(cross_entropy_tangent(log_probs.detach(), batch.label, meta.tangent))
-        loss = (weights * cross_entropy(log_probs, batch.label)).sum()
+        loss = (weights * cross_entropy(log_probs, batch.label)).sum() * ranks()  # the ranks' losses are averaged
         self.descend(loss)
         scalars = {
             "loss": loss.detach(),
@@ -51,7 +52,7 @@ class LearningToReweight(OneNetwork):
 
 
 def positive_shares(values: Tensor) -> Tensor:
-    """The positive ones over their sum, the others zero; all zero where none is positive."""
+    """The positive ones over their sum in the whole batch, the others zero; all zero where none is positive."""
     positive = values.clamp_min(0)
-    total = positive.sum()
+    total = averaged([positive.sum()])[0] * ranks()
     return positive / torch.where(total > 0, total, torch.ones_like(total))

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from ..batch import Batch
 from ..bilevel import Bilevel, Mode
+from ..distributed import average_gradients, gathered, mean
 from ..losses import cross_entropy, cross_entropy_tangent
 from ..method import OneNetwork, StepResult, Task
 from ..names import expect_name
+from ..precision import full_precision
 from ..seeds import seeded
 
 
@@ -96,6 +98,7 @@ class MetaWeightNet(OneNetwork):
         moved = cross_entropy_tangent(log_probs.detach(), batch.label, meta.tangent)
         self.weight_optimizer.zero_grad(set_to_none=True)
         self.weights(losses).backward(moved * (-distance / len(moved)))
+        average_gradients(self.weight_net.parameters())
         self.weight_optimizer.step()
         weights = self.weights(losses).detach()
         loss = (weights * losses).mean()
@@ -104,13 +107,14 @@ class MetaWeightNet(OneNetwork):
             "loss": loss.detach(),
             "clean/loss": meta.clean_loss,
             "weights/mean": weights.mean(),
-            "weights/spread": weights.std(correction=0),
+            "weights/spread": gathered(weights).std(correction=0),
         }
         return StepResult(scalars, log_probs.detach())
 
     def weights(self, losses: Tensor) -> Tensor:
         """The factor on each sample's loss in the batch mean; with `normalize`, of mean 1."""
-        weights: Tensor = self.weight_net(losses.detach().unsqueeze(1)).squeeze(1)
+        with full_precision(losses.device):
+            weights: Tensor = self.weight_net(losses.detach().unsqueeze(1)).squeeze(1)
         if self.normalize:
-            weights = weights / weights.mean().clamp_min(torch.finfo(weights.dtype).tiny)
+            weights = weights / mean(weights.mean()).clamp_min(torch.finfo(weights.dtype).tiny)
         return weights

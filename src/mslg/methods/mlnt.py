@@ -24,8 +24,9 @@ from torch.optim import Optimizer
 from ..batch import Batch, Inputs, call
 from ..bilevel import Bilevel, hessian_vector_product
 from ..bilevel.tangents import Pass
+from ..distributed import averaged, from_first, gathered, own_part
 from ..losses import cross_entropy, forward_kl
-from ..method import Method, StepResult, Task
+from ..method import Method, StepResult, Task, descend
 from ..schedule import first_epoch
 
 
@@ -128,9 +129,7 @@ class MLNT(Method):
     def _pretrain(self, batch: Batch) -> StepResult:
         log_probs = call(self.features, batch.inputs).log_softmax(1)
         loss = cross_entropy(log_probs, batch.label).mean()
-        self.optimizers["features"].zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizers["features"].step()
+        descend(self.optimizers["features"], loss)
         return StepResult({"loss": loss.detach()}, log_probs.detach())
 
     def _learn(self, batch: Batch) -> StepResult:
@@ -144,11 +143,7 @@ class MLNT(Method):
         meta, consistency = self.meta_gradient(done, target, self.synthetic_labels(batch))
         log_probs = done.logits.log_softmax(1)
         loss = cross_entropy(log_probs, batch.label).mean()
-        self.optimizers["student"].zero_grad(set_to_none=True)
-        loss.backward()
-        for parameter, move in zip(self.engine.parameters, meta):
-            parameter.grad = weight * move if parameter.grad is None else parameter.grad.add_(move, alpha=weight)
-        self.optimizers["student"].step()
+        descend(self.optimizers["student"], loss, plus=zip(self.engine.parameters, meta), weight=weight)
         scalars = {
             "loss": loss.detach(),
             "teacher/consistency": consistency,
@@ -169,17 +164,18 @@ class MLNT(Method):
         torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), 1 - decay)
 
     def synthetic_labels(self, batch: Batch) -> Tensor:
-        """(labelings, batch): the given labels, some of them replaced by a near neighbour's."""
-        near = self.nearest(batch.inputs)
-        size = len(batch.label)
-        picked = torch.rand(self.labelings, size, device=near.device).argsort(1) < round(self.replaced * size)
-        choice = torch.randint(near.shape[1], (size, self.labelings), device=near.device)
-        theirs = batch.label[near.gather(1, choice)].T
-        return torch.where(picked, theirs, batch.label)
+        """(labelings, batch): the given labels, some of them replaced by a near neighbour's in the whole batch."""
+        near, label = self.nearest(batch.inputs), gathered(batch.label)
+        size = len(label)
+        order = from_first(torch.rand(self.labelings, size, device=near.device))
+        picked = order.argsort(1) < round(self.replaced * size)
+        choice = from_first(torch.randint(near.shape[1], (size, self.labelings), device=near.device))
+        theirs = label[near.gather(1, choice)].T
+        return torch.where(picked, theirs, label)[:, own_part(size)]
 
     @torch.no_grad()
     def nearest(self, inputs: Inputs) -> Tensor:
-        """(batch, neighbours): positions of the samples nearest to each one in the frozen features."""
+        """(whole batch, neighbours): positions of the samples nearest to each one in the frozen features."""
         inside: list[Tensor] = []
 
         def keep(head: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -189,7 +185,8 @@ class MLNT(Method):
         self.features.eval()  # the loop puts every network into training mode
         call(self.features, inputs)
         hook.remove()
-        distance = torch.cdist(inside[-1], inside[-1]).fill_diagonal_(math.inf)
+        every = gathered(inside[-1].to(torch.promote_types(inside[-1].dtype, torch.float32)))
+        distance = torch.cdist(every, every).fill_diagonal_(math.inf)
         return distance.topk(min(self.neighbours, len(distance) - 1), largest=False).indices
 
     def meta_gradient(self, done: Pass, target: Tensor, labelings: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -207,7 +204,7 @@ class MLNT(Method):
             direct = [torch.zeros_like(p) if g is None else g for p, g in zip(total, gradient)]
             torch._foreach_add_(total, direct, alpha=1 / len(labelings))
             if self.inner_rate:
-                curved = hessian_vector_product(_through(done, inner), self.engine.parameters, direct)
+                curved = averaged(hessian_vector_product(_through(done, inner), self.engine.parameters, direct))
                 torch._foreach_add_(total, curved, alpha=-self.inner_rate / len(labelings))
             consistency += loss / len(labelings)
         return total, consistency

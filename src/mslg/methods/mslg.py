@@ -29,6 +29,7 @@ from torch.optim import Optimizer
 
 from ..batch import Batch, call
 from ..bilevel import Bilevel, Mode
+from ..distributed import agreed, gathered
 from ..labels import LabelTable
 from ..losses import (
     cross_entropy,
@@ -37,11 +38,12 @@ from ..losses import (
 )
 from ..method import OneNetwork, StepResult, Task, descend
 from ..names import expect_name
+from ..rows import file_if_large
 from ..schedule import first_epoch
 from ..splits import Splits
 from .mslg_clean import calibrated_loss, last_steps, outputs, sureness
 from .mslg_paper import paper_settings, published, released
-from .mslg_step import LOSSES, Loss, log_posterior, mslg_step
+from .mslg_step import LOSSES, Loss, log_posterior, look_over, mslg_step
 from .transition import count, expected_counts, smooth
 
 log = logging.getLogger("mslg")
@@ -69,6 +71,8 @@ class MSLG(OneNetwork):
                     learning rate; kept, and repeated, as long as it explains the select part of the clean samples
                     better; 0 = none
     mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
+    clean_every     a clean gradient serves so many steps; those between look at no clean batch. At high label rates
+                    labels then overshoot before the next one tells
     auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
                     training set) are taken out of training and used in its place; the prior is then "given"
     table_file      keep the label table in this memory-mapped file instead of in memory
@@ -76,10 +80,13 @@ class MSLG(OneNetwork):
     """
 
     needs = frozenset({"clean set"})
-    presets: ClassVar = {"published": published, "released": released}
+    presets: ClassVar = {
+        "published": published,
+        "released": released,
+        "fast": lambda task: {"mode": "head", "clean_every": 2},
+    }
 
     log_columns: Tensor
-    recent: Tensor
 
     def __init__(
         self,
@@ -96,6 +103,7 @@ class MSLG(OneNetwork):
         finish: float = 0.1,
         mode: Mode = "exact",
         recompute: bool = False,
+        clean_every: int = 1,
         auto_clean: bool = False,
         auto_share: float = 0.02,
         table_file: Path | str | None = None,
@@ -122,6 +130,7 @@ class MSLG(OneNetwork):
         self.first_label_epoch = 0 if task.warm else first_epoch("MSLG's label learning", warm_up, task.epochs)
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
+        self.clean_every = clean_every
         self.finish = finish
         self.auto_clean, self.auto_share = auto_clean, auto_share
         self.table = LabelTable(
@@ -129,7 +138,7 @@ class MSLG(OneNetwork):
             task.classes,
             start=start,
             dtype=getattr(torch, table_dtype),
-            path=None if table_file is None else Path(table_file),
+            path=self._table_file(table_file, getattr(torch, table_dtype)),
         )
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples that stand in for a clean set
         self.prior: Prior = "given" if auto_clean else prior
@@ -205,11 +214,15 @@ class MSLG(OneNetwork):
         return 2.0 if self.prior == "choose" and epoch >= self.first_matrix_epoch else 1.0
 
     def extra(self) -> dict[str, Any]:
-        # Chosen once, so they are state.
-        return {"chosen": self.chosen, "settled": self.settled, "entropy_used": self.entropy_used}
+        # Chosen once, or taken in an earlier step, so they are state.
+        once = {"chosen": self.chosen, "settled": self.settled, "entropy_used": self.entropy_used}
+        return {**once, "kept": self.engine.kept}
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.chosen, self.entropy_used = extra["chosen"], float(extra["entropy_used"])
+        self.engine.kept = None
+        if (kept := extra.get("kept")) is not None:
+            self.engine.keep(*kept)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         settled = state_dict["_extra_state"]["extra"]["settled"]
@@ -223,7 +236,7 @@ class MSLG(OneNetwork):
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
-        if self.table.path is not None or "table.displacement" not in state:
+        if self.table.displacement.path is not None or "table.displacement.rows" not in state:
             raise ValueError(
                 "MSLG cannot take over a label table that is kept in a file; go on without table_file from a run "
                 "without it, or start anew with the decisions alone"
@@ -233,6 +246,7 @@ class MSLG(OneNetwork):
                 "the earlier run of MSLG ended in its warm-up, so it has no labels to go on with; start anew"
             )
         super().continue_from(state)
+        self.engine.kept = None  # of another clean set, perhaps
         if self.entropy_weight is not None:  # told, perhaps another than before; one that was worked out is kept
             self.entropy_used = self.entropy_weight
         if not self.auto_clean:
@@ -244,15 +258,28 @@ class MSLG(OneNetwork):
         given = self.table.given[index]
         return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
 
+    def before_parts(self, parts: list[Batch], clean: Iterator[Batch]) -> None:
+        learning = self.epoch >= self.first_label_epoch and self.label_rate > 0
+        if learning and (self.engine.kept is None or self.engine.kept.steps < len(parts)):
+            look_over(
+                self.engine,
+                self.table,
+                parts,
+                next(clean),
+                log_columns=None if self.settled == "given" else self.log_columns,
+                look_ahead=self.look_ahead,
+                loss=self.loss,
+            )
+
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         if self.epoch < self.first_label_epoch:
             result = self._warm_up(batch)
         elif self.label_rate == 0:
             result = self._train(batch)
         else:
-            result = self._learn(batch, next(clean))
+            result = self._learn(batch, next(clean) if self.engine.kept is None else None)
         if self.settled == "matrix":
-            self.recent[batch.index] = result.log_probs.to(self.recent.dtype)
+            self.recent[batch.index] = result.log_probs
         if self.settled != "choose":  # what the clean samples have decided, for the record
             decided = {"prior/matrix": float(self.settled == "matrix"), "entropy/weight": self.entropy_used}
             result.scalars.update({name: result.log_probs.new_full((), value) for name, value in decided.items()})
@@ -291,7 +318,7 @@ class MSLG(OneNetwork):
         displacement = self.table.displaced(batch.index)
         return log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement)
 
-    def _learn(self, batch: Batch, clean: Batch) -> StepResult:
+    def _learn(self, batch: Batch, clean: Batch | None) -> StepResult:
         return mslg_step(
             self.engine,
             self.table,
@@ -306,9 +333,15 @@ class MSLG(OneNetwork):
             loss_scale=self.loss_scale,
         )
 
+    def _table_file(self, told: Path | str | None, dtype: torch.dtype) -> Path | None:
+        samples, classes = len(self.task.given), self.task.classes
+        return file_if_large(self.task.tables, "labels", samples, classes, dtype) if told is None else Path(told)
+
     def _make_engine(self) -> None:
         head = self.task.head(self.network)
-        self.engine = Bilevel(self.network, mode=self.mode, recompute=self.recompute, head=head)
+        self.engine = Bilevel(
+            self.network, mode=self.mode, recompute=self.recompute, clean_every=self.clean_every, head=head
+        )
 
     def _set_matrix(self, transition: Tensor) -> None:
         self.log_columns.copy_(transition.clamp_min(LEAST).log().t())
@@ -333,7 +366,8 @@ class MSLG(OneNetwork):
             return "given"  # the rival was never trained
         contenders: dict[Prior, nn.Module] = {"given": self.network, "matrix": self.rival}
         losses = {prior: calibrated_loss(*outputs(network, data, data.drawn)) for prior, network in contenders.items()}
-        return min(losses, key=lambda prior: losses[prior])
+        chosen: Prior = agreed(min(losses, key=lambda prior: losses[prior]))
+        return chosen
 
     def _settle(self, prior: Prior) -> None:
         """End the contest: the winner goes on, the loser is dropped."""
@@ -351,8 +385,7 @@ class MSLG(OneNetwork):
         self._make_engine()
 
     def _remember_predictions(self) -> None:
-        shape = (len(self.task.given), self.task.classes)
-        self.register_buffer("recent", torch.zeros(shape, dtype=torch.float16, device=self.task.device))
+        self.recent = self.task.new_rows("recent_predictions", self.task.classes, dtype=torch.float16)
 
     @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
@@ -360,7 +393,7 @@ class MSLG(OneNetwork):
         self.network.eval()
         found = [(b.index, b.label, cross_entropy(self.log_probs(b.inputs), b.label)) for b in data.in_order()]
         self.network.train()
-        index, label, loss = (torch.cat(parts) for parts in zip(*found))
+        index, label, loss = (gathered(torch.cat(parts)) for parts in zip(*found))
         share = max(1, round(self.auto_share * len(index) / self.task.classes))
         easiest = [(label == c).nonzero().flatten() for c in range(self.task.classes)]
         return index[torch.cat([members[loss[members].argsort()[:share]] for members in easiest])].sort().values.cpu()

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..batch import call
+from ..distributed import agreed
 from ..method import Task, descend
 from ..splits import Samples, Splits
 
@@ -34,7 +35,7 @@ def last_steps(network: nn.Module, task: Task, data: Splits, select: Samples, *,
             batch = next(batches)
             descend(optimizer, F.cross_entropy(call(tuned, batch.inputs), batch.label))
         loss = calibrated_loss(*outputs(tuned, data, select))
-        if not loss < least:  # NaN is no improvement either
+        if not agreed(loss < least):  # NaN is no improvement either
             break
         least = loss
         network.load_state_dict(tuned.state_dict())
@@ -42,7 +43,7 @@ def last_steps(network: nn.Module, task: Task, data: Splits, select: Samples, *,
         log.info("MSLG: they helped: the loss of held-out clean samples is %.3f, was %.3f", least, before)
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def outputs(network: nn.Module, data: Splits, samples: Samples | None) -> tuple[Tensor, Tensor]:
     """A network's logits for these samples, and their labels."""
     network.eval()

@@ -92,6 +92,7 @@ def check_transition(matrix: Tensor, classes: int) -> Tensor:
     return matrix
 
 
+@torch.inference_mode()
 def expected_counts(log_probs: Callable[[Inputs], Tensor], data: Splits, classes: int) -> Tensor:
     """(classes, classes) which labels a network trained on given ones expects the clean samples of each class to have
     been given: takes the place of counting where clean samples carry no given label."""

@@ -15,7 +15,7 @@ from torch import nn
 from ..augment import UNCHANGED, Augment
 from ..batch import Inputs, call
 from ..names import unknown
-from ..source import Source, leaves
+from ..source import Source, Worded, leaves
 from . import NETWORKS
 from .head import fit_head
 from .libraries import LIBRARIES, own_factory
@@ -37,9 +37,14 @@ def network_factory(
     `weights` is a local file (safetensors, or a state dict saved by torch), or a name that the library of the network
     knows, such as DEFAULT.
     """
-    example = example_of(source, augment)
+    return factory_for(name, example_of(source, augment), len(source.classes), weights=weights, **settings)
+
+
+def factory_for(
+    name: str, example: Inputs, classes: int, /, *, weights: str | None = None, **settings: Any
+) -> Callable[[], nn.Module]:
+    """The same for inputs like those of an example batch."""
     kind, mark, rest = name.partition(":")
-    classes = len(source.classes)
     local = weights is not None and is_file(weights, library=kind in LIBRARIES and bool(mark))
     found: list[Weights] = []
 
@@ -65,7 +70,9 @@ def network_factory(
 
 
 def default_network(source: Source, augment: Augment = UNCHANGED) -> str:
-    """The paper's CNN for images of 16 pixels and more, an MLP for everything else."""
+    """The paper's CNN for images of 16 pixels and more, an MLP for everything else, a small one for texts."""
+    if isinstance(source.store, Worded):
+        return "text-mlp"
     shape = _shape(example_of(source, augment))
     return "cnn8" if len(shape) == 3 and min(shape[1:]) >= 16 else "mlp"
 

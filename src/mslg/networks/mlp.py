@@ -37,6 +37,11 @@ class MLP(nn.Module):
         return logits
 
 
+def text_mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (64,), dropout: float = 0.5) -> MLP:
+    """For texts as counts of words: with thousands of columns a larger network learns wrong labels by heart."""
+    return MLP(inputs, classes, hidden=hidden, dropout=dropout)
+
+
 class Dropout(nn.Dropout):
     """Dropout whose mask on a CPU is made of 16 random bits an element: several times as fast as torch's Bernoulli
     draws, which otherwise take longer than the layer's matrix product. The rate is rounded to a multiple of 2⁻¹⁶."""

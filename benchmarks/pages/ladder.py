@@ -1,0 +1,95 @@
+"""docs/results/ladder.md: what each cheaper way to the labels costs in accuracy, and what it saves."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from mslg.sweep.table import Difference
+
+from .sweep import TABLE, Sweep
+from .words import NOTHING, listed, prose, signed, table, with_interval
+
+FAST = "fast"
+BOUND = 0.5  # points of accuracy that the preset may lose
+
+
+def page(features: Sweep, published: Sweep, pixels: Sweep) -> str:
+    """The page."""
+    return "\n\n".join(
+        [
+            "# The ladder of cheaper steps",
+            prose(
+                "An exact step of MSLG costs about 3.4 plain ones. [Fast and lean](../speed.md) says what the cheaper",
+                "ways are and what they save; here is what they do to accuracy. A row changes only how the clean",
+                "gradient and its tangent are computed. `recompute` has no row: its numbers are those of `exact`.",
+            ),
+            _verdict([features, pixels]),
+            "## The defaults, on features",
+            *_sweep(features),
+            prose(
+                "`label rate 0` says how much there is to lose: with the library's defaults the prior does most of the",
+                "work and the label learning little, so that a poor clean gradient would hardly show.",
+            ),
+            "## Where the labels decide: the published form",
+            prose(
+                "So the same rungs once more in the published form with the label rate of the",
+                "[ablations](ablations.md), at which the learned labels decide. `as fast` has the settings of the",
+                "preset.",
+            ),
+            *_sweep(published),
+            "The share of labels in the table that are right, each row minus `exact`:",
+            _differences(published, TABLE),
+            "## The defaults, on pixels",
+            *_sweep(pixels),
+        ]
+    )
+
+
+def _verdict(sweeps: list[Sweep]) -> str:
+    """Whether the preset keeps what it promises."""
+    found = {f"{s.name}, {column}": each for s in sweeps for column, each in s.minus(FAST, _base(s)).items()}
+    if not found:
+        return f"Whether the preset `{FAST}` stays within {BOUND} points of the exact step cannot be judged yet."
+    asked = sum(len(s.columns) for s in sweeps)
+    below = [f"{name} ({signed(each.mean)})" for name, each in found.items() if each.mean < -BOUND]
+    worst = min(found.values(), key=lambda each: each.mean)
+    told = f"The preset `{FAST}` is, by its mean over seeds,"
+    if below:
+        return prose(told, f"more than {BOUND} points below the exact step in {listed(below)}.")
+    return prose(
+        told,
+        f"within {BOUND} points of the exact step, or above it, in all {len(found)} columns that can be judged (of",
+        f"{asked}); the largest loss is {signed(min(worst.mean, 0.0))}.",
+    )
+
+
+def _sweep(sweep: Sweep) -> list[str]:
+    return [
+        sweep.header,
+        sweep.notes,
+        sweep.numbers(head="rung", link=False),
+        prose(
+            f"Each row minus `{_base(sweep)}`, seed by seed, with 95 % intervals; bold: the interval leaves zero out.",
+            "The seconds are of whole runs, warm-up and exam included, and of a machine that did other things besides.",
+        ),
+        _differences(sweep),
+    ]
+
+
+def _differences(sweep: Sweep, measure: str = "test/accuracy") -> str:
+    base = _base(sweep)
+    lines = []
+    for row in sweep.rows:
+        found: dict[str, Difference] = {} if row == base else sweep.minus(row, base, measure)
+        words = ["" if row == base else with_interval(found.get(column)) for column in sweep.columns]
+        lines.append([row, *words, _seconds(sweep, row)])
+    return table([f"minus {base}", *sweep.columns, "seconds a run"], lines)
+
+
+def _seconds(sweep: Sweep, row: str) -> str:
+    taken = [cell.seconds for (name, _, _), cell in sweep.results.items() if name == row]
+    return f"{mean(taken):.0f}" if taken else NOTHING
+
+
+def _base(sweep: Sweep) -> str:
+    return sweep.grid.reference or sweep.rows[0]

@@ -1,0 +1,63 @@
+"""`mslg export`: a finished run in; its model, labels or data for other programs out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    to: Annotated[str, typer.Option(help="onnx, pt2, safetensors, label-studio, csv or imagefolder.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file or folder; by default one in the run's folder.")
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="onnx, pt2: package.module:factory of a network that was made in Python.")
+    ] = None,
+    soft: Annotated[bool, typer.Option("--soft", help="csv: soft labels too, a column p_CLASS each.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="label-studio: all training samples, not only flagged ones.")
+    ] = False,
+    decisions: Annotated[
+        Path | None, typer.Option(help="label-studio, imagefolder: a reviewer's decisions.csv or .json.")
+    ] = None,
+    document_root: Annotated[
+        Path | None, typer.Option(help="label-studio: the folder that it serves local files from.")
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where it is as JSON on stdout.")] = False,
+) -> None:
+    """Write a run's model, labels or data for other programs.
+
+    Examples:
+
+    mslg export runs/first --to onnx
+
+    mslg export runs/first --to csv -o labels.csv --soft
+
+    mslg export runs/photos --to imagefolder -o relabelled/ --link
+
+    mslg export runs/photos --to label-studio -o tasks.json --document-root /data
+    """
+    from ..exporting import export as write
+
+    given: dict[str, Any] = {
+        "network": network,
+        "soft": soft,
+        "all": all_,
+        "decisions": decisions,
+        "document_root": document_root,
+        "link": link,
+    }
+    options = {name: value for name, value in given.items() if value not in (None, False)}
+    path = write(run, to=to, path=output, force=force, **options)
+    if as_json:
+        print(json.dumps({"output": str(path), "format": to}, ensure_ascii=False))
+    else:
+        print(f"written: {path}", file=sys.stderr)
