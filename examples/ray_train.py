@@ -3,6 +3,7 @@
 pip install "ray[train]" && python examples/ray_train.py
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -46,4 +47,6 @@ if __name__ == "__main__":
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(storage_path=str(FOLDER.parent / "ray-results")),
     )
-    print(trainer.fit().metrics)
+    trainer.fit()
+    last = json.loads((FOLDER / "summary.json").read_text())["last"]
+    print(f"test accuracy {last['test/accuracy']:.1%}")
