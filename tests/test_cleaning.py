@@ -164,11 +164,11 @@ def test_a_table_beside_its_files_is_a_manifest(tmp_path: Path) -> None:
     assert [opened.classes[n] for n in opened.label.tolist()] == [row["given_label"] for row in ROWS]
 
 
-@pytest.mark.parametrize("typed", ["pictures", "../work/pictures", "pictures/../pictures"])
+@pytest.mark.parametrize("typed", ["pictures", "../here/pictures", "pictures/../pictures"])
 def test_files_that_are_not_below_a_table_are_named_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
-    work = tmp_path / "work"
+    work = tmp_path / "here"
     picture(work / "pictures" / "1.png")
     run = a_run(tmp_path / "run", [{**ROWS[0], "path": f"{typed}/1.png"}])
     (work / "out").mkdir()
@@ -183,7 +183,7 @@ def test_files_that_are_not_below_a_table_are_named_in_full(
         assert path_in(table) == str(work / "pictures" / "1.png"), "as typed it would be another file, seen from there"
         with pytest.raises(EscapingPath, match=r"pictures/1.png' in row 1 .* must be relative to the manifest"):
             open_named(table)
-    for table in ("cleaned.csv", "../work/again.csv"):
+    for table in ("cleaned.csv", "../here/again.csv"):
         assert path_in(table) == "pictures/1.png"
 
 

@@ -137,8 +137,8 @@ def test_a_run_killed_in_its_second_round_resumes_to_the_bit(first: mslg.Result,
 def test_a_round_killed_before_its_first_checkpoint_resumes_from_another_folder(
     first: mslg.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     shutil.copytree(folder(first), "runs/first")
     fit(from_run="runs/first", epochs=2, output="runs/second")
     whole = Path("runs/second/metrics.jsonl").read_bytes()
@@ -146,13 +146,13 @@ def test_a_round_killed_before_its_first_checkpoint_resumes_from_another_folder(
     for file in ("done", "metrics.jsonl", "timing.jsonl"):
         (Path("runs/second") / file).unlink()
     monkeypatch.chdir(tmp_path)
-    settings = {"from_run": "runs/first", "epochs": 2, "output": "work/runs/second", "resume": True}
+    settings = {"from_run": "runs/first", "epochs": 2, "output": "here/runs/second", "resume": True}
     fit(**settings)
-    assert Path("work/runs/second/metrics.jsonl").read_bytes() == whole
+    assert Path("here/runs/second/metrics.jsonl").read_bytes() == whole
 
-    shutil.rmtree("work/runs/second/checkpoint")
-    shutil.rmtree("work/runs/first")
-    with pytest.raises(FileNotFoundError, match=rf"neither from {tmp_path} nor from {tmp_path}/work/runs/second or a"):
+    shutil.rmtree("here/runs/second/checkpoint")
+    shutil.rmtree("here/runs/first")
+    with pytest.raises(FileNotFoundError, match=rf"neither from {tmp_path} nor from {tmp_path}/here/runs/second or a"):
         fit(**settings)
 
 

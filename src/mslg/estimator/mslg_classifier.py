@@ -21,7 +21,7 @@ class MSLGClassifier(Classifier):
     warm_up          part of the run before the label learning
     prior            where labels start from: "choose", "given" or "matrix"
     start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share   see `mslg.MSLG`
-    preset           "published" or "released": the settings of the paper, or of its code
+    preset           "fast": cheaper steps; "published" or "released": the settings of the paper, or of its code
     """
 
     SETTINGS: ClassVar = (
