@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,11 +26,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mslg.files import write_atomically
-from mslg.machine import versions
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
-from synthetic import BATCH, Bench
+from synthetic import BATCH, Bench, tell
 
 RESULT = Path(__file__).parent / "results" / "growth.json"
 CYCLE = 4  # steps timed together: so many a kept clean gradient serves
@@ -102,19 +99,8 @@ def main() -> None:
         print(f"{axis}: {axes[axis]}", file=sys.stderr, flush=True)
     if options.write and RESULT.exists():  # what was not measured again stays
         axes = {**json.loads(RESULT.read_text())["axes"], **axes}
-    found = {
-        "command": "python benchmarks/growth.py --write",
-        "machine": f"{os.cpu_count()} CPU cores, 1 thread",
-        "versions": versions(),
-        "batch": BATCH,
-        "usual": USUAL,
-        "unit": "microseconds a sample",
-        "axes": axes,
-    }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if options.write:
-        write_atomically(RESULT, text.encode() + b"\n")
+    found = {"batch": BATCH, "usual": USUAL, "unit": "microseconds a sample", "axes": axes}
+    tell(found, RESULT if options.write else None)
 
 
 if __name__ == "__main__":

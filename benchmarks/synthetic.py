@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from mslg.division import split
+from mslg.files import write_atomically
 from mslg.fitting import build_method
+from mslg.machine import versions
 from mslg.method import Method, Task
 from mslg.source import Positions, Source
 from mslg.splits import Splits
@@ -21,6 +26,17 @@ from mslg.train import Position
 
 BATCH = 128
 CLEAN = 2_000
+
+
+def tell(found: dict[str, Any], path: Path | None) -> None:
+    """Print what a benchmark has found, with the command and the machine; with a path, keep it there."""
+    script, *words = sys.argv
+    command = " ".join(["python", f"benchmarks/{Path(script).name}", *words])
+    machine = f"{os.cpu_count()} CPU cores, {torch.get_num_threads()} thread"
+    text = json.dumps({"command": command, "machine": machine, "versions": versions(), **found}, indent=1)
+    print(text)
+    if path is not None:
+        write_atomically(path, text.encode() + b"\n")
 
 
 class Generated:

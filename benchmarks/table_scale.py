@@ -33,13 +33,11 @@ import pyarrow.parquet as pq
 import torch
 
 from mslg import rows
-from mslg.files import write_atomically
 from mslg.issues import judge, write_labels
-from mslg.machine import versions
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
 from mslg.run import Run
-from synthetic import BATCH, Bench
+from synthetic import BATCH, Bench, tell
 
 RESULT = Path(__file__).parent / "results" / "table_scale.json"
 SAMPLES, CLASSES = 10_000_000, 1_000
@@ -168,19 +166,13 @@ def main() -> None:
             times[network] = {"steps": steps, "ms": measure_time(network, options.samples, steps, folder / network)}
             print(f"{network}: {times[network]}", file=sys.stderr, flush=True)
     found = {
-        "command": "python benchmarks/table_scale.py --write",
-        "machine": f"{os.cpu_count()} CPU cores, 1 thread",
-        "versions": versions(),
         "samples": options.samples,
         "classes": CLASSES,
         "batch": BATCH,
         "step": times,
         "memory": in_fresh_process(options),
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if options.write:
-        write_atomically(RESULT, text.encode() + b"\n")
+    tell(found, RESULT if options.write else None)
 
 
 if __name__ == "__main__":

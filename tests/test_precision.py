@@ -24,6 +24,8 @@ from mslg.precision import FACTOR, check_precision, computing, full_precision, g
 from mslg.train import train
 
 from .blobs import blobs, small_network
+from .methods.blobs import Problem, check_resume
+from .methods.blobs import problem as small_problem
 from .test_every_method import EPOCHS, problem
 
 CPU = torch.device("cpu")
@@ -157,6 +159,15 @@ def test_the_precision_is_part_of_the_run(tmp_path: Path) -> None:
     assert result.run.config["train"]["precision"] == "bf16"
     with pytest.raises(ValueError, match=r"train.precision = 'bf16', now it is 'float32'"):
         mslg.fit(small_network, (data.x, data.given), resume=True, **told)
+
+
+@pytest.mark.parametrize("stop", [3, 20])
+def test_an_interrupted_run_in_half_precision_ends_the_same(stop: int) -> None:
+    def build() -> Problem:
+        task, data = small_problem(precision="bf16")
+        return METHODS.load("mslg")(task), data
+
+    check_resume(build, stop)
 
 
 def test_impossible_precisions_are_refused() -> None:
