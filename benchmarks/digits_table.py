@@ -30,11 +30,11 @@ def cell(job: tuple[str, str, int]) -> dict[str, Any]:
     """One run."""
     import torch
 
-    from mslg.datasets.digits import digits
-    from mslg.fitting import fit
+    from mslg.data.readers.digits import digits
+    from mslg.fitting.fit import fit
     from mslg.networks.mlp import MLP
     from mslg.noise import NOISES as GENERATORS
-    from mslg.seeds import numpy_generator
+    from mslg.runtime.seeds import numpy_generator
 
     torch.set_num_threads(1)
     method, noise, seed = job
@@ -126,7 +126,7 @@ def main() -> None:
             )
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    from mslg.machine import versions
+    from mslg.runtime.machine import versions
 
     RESULTS.write_text(json.dumps({"settings": SETTINGS, "versions": versions(), "cells": cells}, indent=1) + "\n")
     PAGE.write_text(page(cells, arguments.methods, arguments.seeds))

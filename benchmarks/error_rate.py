@@ -38,15 +38,15 @@ def cell(job: tuple[str, int], *, root: str, cache: Path, basis: str) -> dict[st
     """One run, and its statements over resampled splits."""
     import torch
 
-    import mslg.division
-    from mslg import evidence
-    from mslg.error_rate import state
-    from mslg.seeds import generator
+    import mslg.data.make_splits
+    from mslg.issues import posterior as evidence
+    from mslg.issues.error_rate import state
+    from mslg.runtime.seeds import generator
 
     name, seed = job
-    mslg.division.PARTS = (STEER / (STEER + POOL), POOL / 2 / (STEER + POOL), POOL / 2 / (STEER + POOL))
+    mslg.data.make_splits.PARTS = (STEER / (STEER + POOL), POOL / 2 / (STEER + POOL), POOL / 2 / (STEER + POOL))
     result = run(settings(name, seed, root=root, cache=cache, clean=STEER + POOL))
-    source, data, method, trace, _ = result.make_labels.args
+    source, data, method, history, _ = result.make_labels.args
     given = source.label[data.train.index]
     wrong = (given != source.true_label[data.train.index]).double()
     pool = evidence.labelled(method, data, (data.select, data.report))
@@ -56,11 +56,14 @@ def cell(job: tuple[str, int], *, root: str, cache: Path, basis: str) -> dict[st
         held_out = pool.at(order[:HELD_OUT])._replace(sample=torch.arange(HELD_OUT))
         others = pool.at(order[HELD_OUT : HELD_OUT + STEER])
         here = _with(data, others, split, pairs=basis == "pairs")
-        weighed = evidence.weighed_by(
-            held_out if basis == "pairs" else held_out._replace(given=torch.full((HELD_OUT,), -1)), here, trace, 10
+        weighed = evidence.posterior_from(
+            held_out if basis == "pairs" else held_out._replace(given=torch.full((HELD_OUT,), -1)),
+            here,
+            history,
+            10,
         )
-        odds = weighed.evidence.odds(trace.said(data.train.index), given)
-        rate = state(weighed, odds, here, trace)
+        odds = weighed.evidence.odds(history.said(data.train.index), given)
+        rate = state(weighed, odds, here, history)
         ordered = odds.sort(descending=True)
         stated = rate.calibration.precision(ordered.values, DEPTHS)
         share = rate.as_json(ordered.values, torch.zeros(len(odds), dtype=torch.bool), None)["share"]

@@ -23,7 +23,7 @@ import torch
 from mslg.noise.corruption import Corruption
 from mslg.noise.feature_dependent import feature_dependent
 from mslg.noise.feature_dependent_released import feature_dependent_released, student_probabilities
-from mslg.pictures import draw_transitions
+from mslg.noise.plot import draw_transitions
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "feature_noise.png"

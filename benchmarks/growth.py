@@ -2,7 +2,7 @@
 
 Three methods on the same network and data: cross entropy (the plain step), MSLG's exact step and its preset "fast". The
 time is that of all that the loop does for a step: fetching the batch, the step, and folding the predictions into the
-trace. Inputs are made on the fly. Times are medians over interleaved rounds of four steps in one process with one
+history. Inputs are made on the fly. Times are medians over interleaved rounds of four steps in one process with one
 thread, so that a busy machine slows all alike.
 
     python benchmarks/growth.py                  print the numbers

@@ -51,8 +51,8 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     """All lists on one noisy set."""
     import torch
 
-    from mslg.fitting import fit
-    from mslg.splits import Samples
+    from mslg.data.splits import Samples
+    from mslg.fitting.fit import fit
 
     name, seed = job
     recipe = settings(name, seed, root=root, cache=cache, clean=200 if name.startswith("digits") else 1000)
@@ -97,7 +97,7 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
 
 
 def _said(method: Any, data: Any, samples: Any) -> Any:
-    from mslg.exam import predictions
+    from mslg.training.evaluation import predictions
 
     method.eval()
     return predictions(method, data, samples).exp().double().numpy()

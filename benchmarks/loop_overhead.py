@@ -1,7 +1,7 @@
-"""What the loop adds to the steps of a method: batches, random numbers, trace, metrics, logging, checkpoints.
+"""What the loop adds to the steps of a method: batches, random numbers, history, metrics, logging, checkpoints.
 
 The same steps are taken bare, on prepared batches, and through the loop of `mslg.fit`, an epoch of each in turn. Inside
-the loop every step is timed too: what an epoch takes beside its steps is the overhead. The exam and the checkpoint,
+the loop every step is timed too: what an epoch takes beside its steps is the overhead. Evaluation and checkpoint,
 which come once an epoch, are told apart from it. Medians over the rounds. On a busy machine, with one thread, take the
 processor's time (--clock cpu).
 
@@ -33,22 +33,22 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from mslg.division import split
-from mslg.exam import Exam
-from mslg.execution import recorded
-from mslg.files import write_atomically
-from mslg.images import Frame, ImageStore
-from mslg.machine import versions
-from mslg.method import Method, Task
+from mslg.data.images import Frame, ImageStore
+from mslg.data.make_splits import make_splits
+from mslg.data.source import make_source
+from mslg.data.splits import Samples, Splits
 from mslg.methods import METHODS
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
-from mslg.progress import Lines
-from mslg.run import Run
-from mslg.source import make_source
-from mslg.splits import Samples, Splits
-from mslg.trace import Trace
-from mslg.train import Position
+from mslg.runs.execute import recorded
+from mslg.runs.folder import Run
+from mslg.runtime.files import write_atomically
+from mslg.runtime.machine import versions
+from mslg.training.evaluation import Evaluation
+from mslg.training.loop import Position
+from mslg.training.method import Method, Task
+from mslg.training.prediction_history import PredictionHistory
+from mslg.training.progress import Lines
 
 RESULT = Path(__file__).parent / "results" / "loop_overhead.json"
 CLASSES = 10
@@ -98,7 +98,7 @@ class Timer:
         return total
 
 
-def problem(kind: Kind, learner: str, epochs: int) -> tuple[Splits, Exam, Callable[[], Method]]:
+def problem(kind: Kind, learner: str, epochs: int) -> tuple[Splits, Evaluation, Callable[[], Method]]:
     random = torch.Generator().manual_seed(0)
 
     def drawn(count: int) -> tuple[Tensor, Tensor]:
@@ -109,8 +109,8 @@ def problem(kind: Kind, learner: str, epochs: int) -> tuple[Splits, Exam, Callab
         make_source(*drawn(250)),
         make_source(*drawn(200)),
     )
-    data = split(noisy, clean, batch_size=kind.batch, clean_batch_size=kind.batch, seed=0)
-    exam = Exam(data, Samples(test.store, torch.arange(len(test)), test.label), noisy.label)
+    data = make_splits(noisy, clean, batch_size=kind.batch, clean_batch_size=kind.batch, seed=0)
+    evaluation = Evaluation(data, Samples(test.store, torch.arange(len(test)), test.label), noisy.label)
 
     def build() -> Method:
         torch.manual_seed(0)
@@ -119,18 +119,18 @@ def problem(kind: Kind, learner: str, epochs: int) -> tuple[Splits, Exam, Callab
         )
         return method.train()
 
-    return data, exam, build
+    return data, evaluation, build
 
 
 def measure(kind: Kind, learner: str, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Milliseconds of a bare step and of one in the loop, of what the loop adds to it, and of what ends an epoch."""
-    data, exam, build = problem(kind, learner, rounds + 1)
+    data, evaluation, build = problem(kind, learner, rounds + 1)
     batches, verified = list(data.batches(0)), data.clean_batches(0)
     clean = cycle([next(verified) for _ in range(4)])
     bare, looped = build(), build()
     step, examined, saved = Timer(clock), Timer(clock), Timer(clock)
     looped.step = step.around(looped.step)  # type: ignore[method-assign]
-    found: dict[str, list[float]] = {name: [] for name in ("bare", "step", "added", "exam", "checkpoint")}
+    found: dict[str, list[float]] = {name: [] for name in ("bare", "step", "added", "evaluation", "checkpoint")}
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", {})
         run.save = saved.around(run.save)  # type: ignore[method-assign]
@@ -138,8 +138,8 @@ def measure(kind: Kind, learner: str, rounds: int, clock: Callable[[], float]) -
         records = recorded(
             looped,
             data,
-            examined.around(exam),  # type: ignore[arg-type]
-            Position(Trace(looped.task.given, CLASSES)),
+            examined.around(evaluation),  # type: ignore[arg-type]
+            Position(PredictionHistory(looped.task.given, CLASSES)),
             run=run,
             display=Lines(lines=1),
             checkpoint_seconds=600,
@@ -151,7 +151,7 @@ def measure(kind: Kind, learner: str, rounds: int, clock: Callable[[], float]) -
             between = clock()
             next(records)
             whole = clock() - between
-            taken = {"step": step.taken(), "exam": examined.taken(), "checkpoint": saved.taken()}
+            taken = {"step": step.taken(), "evaluation": examined.taken(), "checkpoint": saved.taken()}
             if not number:
                 continue  # to warm up
             for name, value in taken.items():
@@ -229,11 +229,12 @@ def main() -> None:
         print(json.dumps(result))
         return
     print(
-        "| | bare step | step in the loop | the loop adds | | exam | checkpoint |\n|---|---:|---:|---:|---:|---:|---:|"
+        "| | bare step | step in the loop | the loop adds | | evaluation | checkpoint |\n"
+        "|---|---:|---:|---:|---:|---:|---:|"
     )
     for name, row in found.items():
         times = [f"{row[f'{part}_ms']:.2f} ms" for part in ("bare", "step", "added")]
-        ends = [f"{row[f'{part}_ms']:.0f} ms" for part in ("exam", "checkpoint")]
+        ends = [f"{row[f'{part}_ms']:.0f} ms" for part in ("evaluation", "checkpoint")]
         print(" | ".join([f"| {name}", *times, f"{row['added_percent']:.1f} %", *ends]) + " |")
     if "images" in result:
         print(

@@ -18,7 +18,7 @@ DIGITS: dict[str, Any] = {"epochs": 30, "batch_size": 64, "learning_rate": 0.05}
 
 def settings(name: str, seed: int, *, root: str, cache: Path, clean: int, clean_from: str | None = None) -> Any:
     """The recipe of a run on one of them: `features uniform 0.4`, `digits pair 0.4`, …"""
-    from mslg.recipe import checked
+    from mslg.runs.settings import checked
 
     data, kind, rate = name.split()
     noise: dict[str, Any] = {"fill": True} if kind == "uniform" else {}
@@ -47,8 +47,8 @@ def run(recipe: Any, fit: Callable[..., Any] | None = None, **options: Any) -> A
 
     import torch
 
-    from mslg.fitting import fit as fit_data
-    from mslg.recipe import run_recipe
+    from mslg.fitting.fit import fit as fit_data
+    from mslg.runs.settings import run_recipe
 
     torch.set_num_threads(1)
     logging.getLogger("mslg").setLevel(logging.ERROR)
@@ -71,7 +71,7 @@ def run_missing(
     cell: Callable[..., dict[str, Any]], arguments: argparse.Namespace, **kind: str
 ) -> list[dict[str, Any]]:
     """Run the cells that the output lacks, each written down when finished; returns all there are of this kind."""
-    from mslg.machine import versions
+    from mslg.runtime.machine import versions
 
     arguments.cache.mkdir(parents=True, exist_ok=True)
     known = json.loads(arguments.output.read_text())["cells"] if arguments.output.exists() else []

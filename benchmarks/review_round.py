@@ -57,10 +57,10 @@ def cell(problem: Problem, seed: int, root: Path | None, cache: Path, reviewed: 
     """One seed: the run, and each way to go on from it."""
     import torch
 
-    from mslg.datasets.open import corrupted, open_named
-    from mslg.fitting import fit
+    from mslg.fitting.fit import fit
     from mslg.networks.mlp import MLP
-    from mslg.seeds import numpy_generator
+    from mslg.runs.open_data import corrupted, open_named
+    from mslg.runtime.seeds import numpy_generator
 
     torch.set_num_threads(1)
     bundle = open_named(problem.data, seed=seed, root=root)
@@ -98,7 +98,7 @@ def cell(problem: Problem, seed: int, root: Path | None, cache: Path, reviewed: 
 
 def decide(path: Path, ids: list[str], labels: Any, source: Any) -> float:
     """Write what a reviewer who is never wrong decides; returns the share of given labels that were wrong."""
-    from mslg.decisions import Decision, as_csv
+    from mslg.review.decisions import Decision, as_csv
 
     true = {name: source.classes[int(label)] for name, label in zip(source.ids, source.true_label)}
     decisions = {}
@@ -144,7 +144,7 @@ def words(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    from mslg.machine import versions
+    from mslg.runtime.machine import versions
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, help="the folder of cifar10_features.npz; without it digits only")

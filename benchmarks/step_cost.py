@@ -31,17 +31,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mslg.batch import Batch
 from mslg.bilevel import Bilevel
-from mslg.files import write_atomically
-from mslg.losses import probability_tangent, reverse_kl, soft_cross_entropy
-from mslg.machine import versions
-from mslg.method import Task
+from mslg.data.batch import Batch
 from mslg.methods.meta_weight_net import MetaWeightNet
-from mslg.methods.mslg import MSLG
+from mslg.methods.mslg.method import MSLG
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
 from mslg.networks.resnet import ResNet18
+from mslg.runtime.files import write_atomically
+from mslg.runtime.machine import versions
+from mslg.training.losses import probability_tangent, reverse_kl, soft_cross_entropy
+from mslg.training.method import Task
 
 RESULT = Path(__file__).parent / "results" / "step_cost.json"
 CLASSES = 10

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mslg.division import split
-from mslg.files import write_atomically
-from mslg.fitting import build_method
-from mslg.machine import versions
-from mslg.method import Method, Task
-from mslg.source import Positions, Source
-from mslg.splits import Splits
-from mslg.trace import Trace
-from mslg.train import Position
+from mslg.data.make_splits import make_splits
+from mslg.data.source import Positions, Source
+from mslg.data.splits import Splits
+from mslg.fitting.fit import build_method
+from mslg.runtime.files import write_atomically
+from mslg.runtime.machine import versions
+from mslg.training.loop import Position
+from mslg.training.method import Method, Task
+from mslg.training.prediction_history import PredictionHistory
 
 BATCH = 128
 CLEAN = 2_000
@@ -84,7 +84,7 @@ class Bench:
         source = Source(Generated(samples, shape), label, names, Positions(samples), ids_given=False)
         verified = torch.arange(CLEAN) % classes
         clean = Source(Generated(CLEAN, shape), verified, names, Positions(CLEAN), ids_given=False)
-        data = split(source, clean, batch_size=BATCH)
+        data = make_splits(source, clean, batch_size=BATCH)
         given = torch.where(torch.rand(CLEAN, generator=random) < 0.6, verified, verified.roll(1))
         task = Task(
             given=label,
@@ -96,18 +96,18 @@ class Bench:
             tables=folder,
         )
         if method == "mslg":
-            # The prior that remembers the most: label table, recent predictions, and the trace's mean of them.
+            # The prior that remembers the most: label table, recent predictions, and the history's mean of them.
             settings = {"prior": "matrix", "warm_up": 0, **settings}
         built = build_method(method, task, data, preset, settings)
-        return cls(source, data, built, Position(Trace(label, classes, folder=folder)))
+        return cls(source, data, built, Position(PredictionHistory(label, classes, folder=folder)))
 
     def steps(self) -> Iterator[None]:
         """One step of training each time, as the loop does it, epoch after epoch."""
-        self.method.at(0, 0.0)
+        self.method.set_progress(0, 0.0)
         self.method.train()
         for epoch in count():
             clean = self.data.clean_batches(epoch)
             for batch in self.data.batches(epoch):
                 result = self.method.step(batch, clean)
-                self.position.trace.fold(batch.index, result.log_probs)
+                self.position.history.fold(batch.index, result.log_probs)
                 yield

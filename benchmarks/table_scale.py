@@ -3,7 +3,7 @@
 The tables of the large set are float16 files, several times larger than memory; those of the small ones are in memory,
 as they would be for anybody. Inputs are made on the fly, so that the tables are all there is. Times are medians over
 interleaved steps in one process with one thread, so that a busy machine slows all alike: the whole of what the loop
-does for a step, with fetching the batch and folding the predictions into the trace. Memory is the anonymous resident
+does for a step, with fetching the batch and folding the predictions into the history. Memory is the anonymous resident
 memory (RssAnon: what a process cannot give back) above what it was with the network alone, in a fresh process that
 trains, takes a checkpoint and writes a part of `labels.parquet`. The files are sparse: about 2.5 GB of disk are used.
 
@@ -32,11 +32,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
-from mslg import rows
-from mslg.issues import judge, write_labels
+from mslg.data import sample_table as rows
+from mslg.issues.ranked_list import judge, write_labels
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
-from mslg.run import Run
+from mslg.runs.folder import Run
 from synthetic import BATCH, Bench, tell
 
 RESULT = Path(__file__).parent / "results" / "table_scale.json"
@@ -123,8 +123,8 @@ def measure_memory(network: str, samples: int, steps: int, exported: int, folder
         part = replace(large.data, train=large.data.train.at(torch.arange(count)))
         labels = folder / f"labels-{count}.parquet"
         with watch.during(found["exports"], str(count), before):
-            judgement = judge(large.source, part, large.method, large.position.trace)
-            write_labels(labels, large.source, part, large.method, large.position.trace, judgement)
+            judgement = judge(large.source, part, large.method, large.position.history)
+            write_labels(labels, large.source, part, large.method, large.position.history, judgement)
         assert pq.read_metadata(labels).num_rows == count
         found["exports"][str(count)]["file_mb"] = labels.stat().st_size >> 20
     files = [path.stat() for path in folder.rglob("*") if path.is_file()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mslg.sweep.table import Difference
+from mslg.sweeps.table import Difference
 
 from .sweep import TABLE, Sweep
 from .words import listed, of_columns, prose, table, verdict, with_interval

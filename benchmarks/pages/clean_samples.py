@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from pathlib import Path
 
-from mslg.sweep.table import Difference, difference
+from mslg.sweeps.table import Difference, difference
 
 from .sweep import Sweep
 from .words import NOTHING, amount, capital, listed, prose, signed, table, thousands, verdict, with_interval

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mslg.sweep.choice import chosen
-from mslg.sweep.grid import Axis
-from mslg.sweep.table import Difference
+from mslg.sweeps.chosen_row import chosen
+from mslg.sweeps.grid import Axis
+from mslg.sweeps.table import Difference
 
 from . import artefact
 from .sweep import GIVEN, SUGGESTED, TABLE, Sweep

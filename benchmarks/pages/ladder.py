@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import mean
 
-from mslg.sweep.table import Difference
+from mslg.sweeps.table import Difference
 
 from .sweep import TABLE, Sweep
 from .words import NOTHING, listed, prose, signed, table, with_interval
@@ -70,7 +70,7 @@ def _sweep(sweep: Sweep) -> list[str]:
         sweep.numbers(head="rung", link=False),
         prose(
             f"Each row minus `{_base(sweep)}`, seed by seed, with 95 % intervals; bold: the interval leaves zero out.",
-            "The seconds are of whole runs, warm-up and exam included, and of a machine that did other things besides.",
+            "The seconds are of whole runs, warm-up and evaluation included, and of a busy machine.",
         ),
         _differences(sweep),
     ]

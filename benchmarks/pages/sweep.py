@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mslg.sweep.curves import draw, panels
-from mslg.sweep.grid import Axis, Grid
-from mslg.sweep.ledger import Finished
-from mslg.sweep.paper import paper_numbers
-from mslg.sweep.running import open_sweep
-from mslg.sweep.table import Difference, Key, Place, Summary, difference, summary
+from mslg.sweeps.curves import draw, panels
+from mslg.sweeps.grid import Axis, Grid
+from mslg.sweeps.ledger import Finished
+from mslg.sweeps.paper import paper_numbers
+from mslg.sweeps.run import open_sweep
+from mslg.sweeps.table import Difference, Key, Place, Summary, difference, summary
 
 from .words import NOTHING, bold, number, prose, table, thousands
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mslg.sweep.grid import Axis
-from mslg.sweep.table import across
+from mslg.sweeps.grid import Axis
+from mslg.sweeps.table import across
 
 from .sweep import Sweep
 from .words import NOTHING, bold, listed, number, prose, signed, table, thousands, with_interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from mslg.sweep.table import Difference, Place
+from mslg.sweeps.table import Difference, Place
 
 NOTHING = "–"  # not finished, or diverged
 TEXT = ("setting", "list", "best other row", "verdict", "in the features' table")  # headings of columns without numbers

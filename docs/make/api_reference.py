@@ -11,8 +11,8 @@ from typing import Any
 
 import mslg
 import mslg.bilevel
-import mslg.method
-import mslg.splits
+import mslg.data.splits
+import mslg.training.method
 from mslg.registry import Registry
 
 INTRODUCTION = """\
@@ -35,8 +35,8 @@ SECTIONS: dict[str, list[str]] = {
 }
 INSIDE = {
     "Add a method": [
-        (mslg.method, ["StepResult", "OneNetwork"]),
-        (mslg.splits, ["Splits", "Samples"]),
+        (mslg.training.method, ["StepResult", "SingleNetwork"]),
+        (mslg.data.splits, ["Splits", "Samples"]),
     ],
     "A loop of your own": [(mslg.bilevel, [name for name in mslg.bilevel.__all__ if name != "Bilevel"])],
 }

@@ -9,44 +9,44 @@ __version__ = "0.1.0"
 
 # Imported on first use: `import mslg` and `mslg --help` must not wait for torch.
 _LAZY = {
-    "fit": "mslg.fitting",
-    "Result": "mslg.fitting",
-    "review_next": "mslg.reviewing",
-    "write_report": "mslg.report",
-    "export": "mslg.exporting",
-    "load_model": "mslg.loading",
-    "Batch": "mslg.batch",
+    "fit": "mslg.fitting.fit",
+    "Result": "mslg.fitting.fit",
+    "review_next": "mslg.fitting.review_next",
+    "write_report": "mslg.review.report",
+    "export": "mslg.review.export",
+    "load_model": "mslg.runs.load_model",
+    "Batch": "mslg.data.batch",
     "Bilevel": "mslg.bilevel",
-    "LabelTable": "mslg.labels",
-    "MSLG": "mslg.methods.mslg",
-    "MSLGClassifier": "mslg.estimator",
-    "NoisyLabelClassifier": "mslg.estimator",
-    "mslg_step": "mslg.methods.mslg_step",
-    "Method": "mslg.method",
-    "Task": "mslg.method",
+    "LabelTable": "mslg.bilevel.label_table",
+    "MSLG": "mslg.methods.mslg.method",
+    "MSLGClassifier": "mslg.estimators",
+    "NoisyLabelClassifier": "mslg.estimators",
+    "mslg_step": "mslg.methods.mslg.step",
+    "Method": "mslg.training.method",
+    "Task": "mslg.training.method",
     "METHODS": "mslg.methods",
     "NOISES": "mslg.noise",
-    "DATASETS": "mslg.datasets",
+    "DATASETS": "mslg.data.readers",
     "NETWORKS": "mslg.networks",
 }
 
 if TYPE_CHECKING:
-    from .batch import Batch
     from .bilevel import Bilevel
-    from .datasets import DATASETS
-    from .estimator import MSLGClassifier, NoisyLabelClassifier
-    from .exporting import export
-    from .fitting import Result, fit
-    from .labels import LabelTable
-    from .loading import load_model
-    from .method import Method, Task
+    from .bilevel.label_table import LabelTable
+    from .data.batch import Batch
+    from .data.readers import DATASETS
+    from .estimators import MSLGClassifier, NoisyLabelClassifier
+    from .fitting.fit import Result, fit
+    from .fitting.review_next import review_next
     from .methods import METHODS
-    from .methods.mslg import MSLG
-    from .methods.mslg_step import mslg_step
+    from .methods.mslg.method import MSLG
+    from .methods.mslg.step import mslg_step
     from .networks import NETWORKS
     from .noise import NOISES
-    from .report import write_report
-    from .reviewing import review_next
+    from .review.export import export
+    from .review.report import write_report
+    from .runs.load_model import load_model
+    from .training.method import Method, Task
 
 __all__ = [
     "DATASETS",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
-
-from .names import unknown
 
 
 class Entry(NamedTuple):
@@ -49,3 +48,22 @@ def load(path: str) -> Any:
     if not name:
         raise ValueError(f"'{path}' is not an import path; write package.module:name")
     return getattr(import_module(module), name)
+
+
+class UnknownName(ValueError):
+    """A name that is not in its list."""
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> UnknownName:
+    """The error for a name that is not allowed."""
+    choices = list(allowed)
+    close = get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return UnknownName(f"unknown {kind} '{name}'.{hint} Allowed: {', '.join(choices)}")
+
+
+def expect_name(kind: str, name: str, allowed: Iterable[str]) -> None:
+    """Raise unless the name is one of those allowed."""
+    choices = list(allowed)
+    if name not in choices:
+        raise unknown(kind, name, choices)

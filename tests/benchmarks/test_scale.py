@@ -24,7 +24,7 @@ def test_a_page_is_filled_from_what_the_benchmarks_measure(
 ) -> None:
     growth, table_scale, scale = loaded.values()
     monkeypatch.setattr(table_scale, "CLASSES", 20)
-    monkeypatch.setattr("mslg.rows.LARGE", 60_000)
+    monkeypatch.setattr("mslg.data.sample_table.LARGE", 60_000)
     times = table_scale.measure_time("mlp", 2_000, 2, tmp_path / "time")
     assert times.keys() == {"large", "few", "few, 10 classes"}
     assert {path.name for path in (tmp_path / "time" / "large").iterdir()} >= {"labels", "predictions"}

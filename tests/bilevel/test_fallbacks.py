@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mslg import losses
 from mslg.bilevel import Bilevel, Meta
 from mslg.bilevel.engine import Rung
+from mslg.training import losses
 
 CLASSES = 3
 GRAPH = "the recorded graph"

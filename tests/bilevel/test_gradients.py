@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mslg import losses
 from mslg.bilevel import Bilevel, Meta
+from mslg.training import losses
 
 CLASSES = 4
 LOOK_AHEAD = 0.5

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mslg.bilevel.linearize import graph_tangent
+from mslg.bilevel.graph_walk import graph_tangent
 from mslg.bilevel.rules import RULES, SYMMETRIC, Unsupported
 
 aten = torch.ops.aten
@@ -303,7 +303,7 @@ NETS: dict[str, Case] = {
 
 CASES: dict[str, Case] = {**ELEMENTWISE, **LINEAR, **PRODUCTS, **NETS}
 
-# No operation on a CPU records these; the last one needs several processes (tests/two_ranks.py).
+# No operation on a CPU records these; the last one needs several processes (tests/support/two_ranks.py).
 ELSEWHERE = {"CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "_MeanBackward"}
 
 

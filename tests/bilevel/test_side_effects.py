@@ -12,8 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mslg.bilevel import MODES, Bilevel, Meta, last_linear, spare, tangents
-from mslg.bilevel.tangents import Pass
+from mslg.bilevel import (
+    MODES,
+    Bilevel,
+    Meta,
+    last_linear,
+)
+from mslg.bilevel import (
+    recomputable_activations as spare,
+)
+from mslg.bilevel import (
+    tangent_modes as tangents,
+)
+from mslg.bilevel.tangent_modes import Pass
 
 WAYS = [
     tangents.from_graph,
@@ -189,7 +200,7 @@ def test_activations_let_go_of_are_restored_bit_by_bit(monkeypatch: pytest.Monke
 
     meta, gradient, gone = run()
     assert gone == [True, True, True]
-    monkeypatch.setattr(spare.Spare, "release", lambda self, output: None)
+    monkeypatch.setattr(spare.RecomputableActivations, "release", lambda self, output: None)
     kept_meta, kept_gradient, kept = run()
     assert kept == [False, False, False]
     assert torch.equal(meta.tangent, kept_meta.tangent)

@@ -14,14 +14,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mslg.cli.app import app
-from mslg.datasets.inspection import inspect
-from mslg.datasets.open import open_clean, open_named
-from mslg.images import Reading
-from mslg.source import Source
-
-from ..blobs import blobs
-from ..datasets import trees
-from .test_cli import mslg
+from mslg.data.check import inspect
+from mslg.data.images import Reading
+from mslg.data.source import Source
+from mslg.runs.open_data import open_clean, open_named
+from tests.cli.test_cli import mslg
+from tests.support import trees
+from tests.support.blobs import blobs
 
 KEEP = Reading(corrupt="keep")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ..blobs import blobs
+from tests.support.blobs import blobs
 
 
 def mslg(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

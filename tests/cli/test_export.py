@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ..datasets import trees
-from .test_cli import mslg
+from tests.cli.test_cli import mslg
+from tests.support import trees
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from mslg.datasets.open import open_named
-from mslg.features import extract
+from mslg.data.source import Located
 from mslg.networks.cnn import CNN8
-from mslg.source import Located
-
-from ..datasets import trees
-from .test_cli import mslg
+from mslg.networks.features import extract
+from mslg.runs.open_data import open_named
+from tests.cli.test_cli import mslg
+from tests.support import trees
 
 
 def test_features_of_files_still_know_the_files(tmp_path: Path) -> None:

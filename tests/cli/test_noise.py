@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mslg.cli.app import app
-from mslg.datasets.open import open_data
-from mslg.names import UnknownName
-
-from .test_cli import mslg
+from mslg.registry import UnknownName
+from mslg.runs.open_data import open_data
+from tests.cli.test_cli import mslg
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "class-map": ("--set", "mapping={0 = 1, 2 = 1}"),
     "matrix": ("--set", "transition=[[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]]"),
     "confusion": ("--set", "confusion=counts.csv"),
-    "feature-dependent": ("--set", "epochs=1", "--set", "network.hidden=[8]", "--set", "cache=students.npz"),
+    "feature-dependent": ("--set", "epochs=1", "--set", "network.hidden=[8]", "--set", "cache=trainable_networks.npz"),
     "feature-dependent-released": ("--probabilities", "probabilities.npy"),
     "locally-concentrated": ("--set", "clusters=5"),
     "instance-dependent": ("--set", "input_scale=1.0"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..blobs import blobs
-from ..report.folders import run_folder
-from .test_cli import mslg
+from tests.cli.test_cli import mslg
+from tests.support.blobs import blobs
+from tests.support.run_folders import run_folder
 
 
 def test_a_page_is_written_where_it_is_wanted(tmp_path: Path) -> None:

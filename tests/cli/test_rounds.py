@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ..blobs import blobs
-from .test_cli import mslg
+from tests.cli.test_cli import mslg
+from tests.support.blobs import blobs
 
 DATA = blobs(clean=200)
 

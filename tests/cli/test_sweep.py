@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mslg.cli.app import app
-from mslg.datasets import CLASSES, DATASETS, number_of_classes
-from mslg.methods.mslg import MSLG
-
-from ..sweep.small import RECIPE, Inline
+from mslg.data.readers import CLASSES, DATASETS, number_of_classes
+from mslg.methods.mslg.method import MSLG
+from tests.support.small_sweep import RECIPE, Inline
 
 
 def mslg(*words: str) -> Result:
@@ -26,7 +25,7 @@ def mslg(*words: str) -> Result:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
     made = Inline()
-    monkeypatch.setattr("mslg.sweep.running.run_all", made)
+    monkeypatch.setattr("mslg.sweeps.run.run_all", made)
     return made
 
 
@@ -43,7 +42,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swept")
     (folder / "mine.toml").write_text(RECIPE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mslg.sweep.running.run_all", Inline())
+        patch.setattr("mslg.sweeps.run.run_all", Inline())
         done = mslg("sweep", str(folder / "mine.toml"), "-o", str(folder / "out"))
     assert done.exit_code == 0, done.output
     assert "8 of 8 cells done; see: mslg table" in done.stderr
@@ -88,7 +87,7 @@ def test_an_interrupt_says_how_to_go_on(recipe: Path, monkeypatch: pytest.Monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mslg.sweep.running.run_all", interrupted)
+    monkeypatch.setattr("mslg.sweeps.run.run_all", interrupted)
     done = mslg("sweep", "mine.toml", "-o", "out")
     assert done.exit_code == 130
     assert done.stderr == "interrupted, 0 of 8 cells done; the same command goes on from there\n"

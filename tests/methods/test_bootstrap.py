@@ -6,10 +6,9 @@ import pytest
 
 from mslg.methods.bootstrap import Bootstrap
 from mslg.methods.cross_entropy import CrossEntropy
-from mslg.names import UnknownName
-
-from ..blobs import same_state
-from .blobs import accuracy, check_step, example, identity_task, no_clean, problem, run
+from mslg.registry import UnknownName
+from tests.support.blobs import same_state
+from tests.support.method_problems import accuracy, check_step, example, identity_task, no_clean, problem, run
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("soft", 2.157410393327592), ("hard", 1.8414569600176316)])

@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mslg.batch import call
+from mslg.data.batch import call
 from mslg.methods.co_teaching import CoTeaching, kept_of, smallest
 from mslg.methods.cross_entropy import CrossEntropy
-
-from ..blobs import same_state
-from .blobs import Problem, accuracy, check_resume, check_step, no_clean, plain_network, problem, run
+from tests.support.blobs import same_state
+from tests.support.method_problems import (
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    no_clean,
+    plain_network,
+    problem,
+    run,
+)
 
 
 def build(**settings: float) -> Problem:

@@ -9,10 +9,20 @@ import torch
 
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.elr import ELR
-
-from ..blobs import same_state
-from .blobs import GIVEN, LOGITS, Problem, accuracy, check_resume, check_step, example, identity_task, no_clean, problem
-from .blobs import run as train_all
+from tests.support.blobs import same_state
+from tests.support.method_problems import (
+    GIVEN,
+    LOGITS,
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+)
+from tests.support.method_problems import run as train_all
 
 TARGETS = [
     [0.1977003416657904, 0.07272989121141418, 0.029569767122795458],

@@ -10,12 +10,21 @@ import torch
 
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.forward import ForwardCorrection
-from mslg.methods.transition import anchors
-from mslg.names import UnknownName
-from mslg.schedule import SCHEDULES
-
-from ..blobs import same_state
-from .blobs import Problem, accuracy, check_resume, check_step, example, identity_task, no_clean, problem, run
+from mslg.noise.transition_matrix import anchors
+from mslg.registry import UnknownName
+from mslg.training.schedules import SCHEDULES
+from tests.support.blobs import same_state
+from tests.support.method_problems import (
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+    run,
+)
 
 UNIFORM = torch.full((3, 3), 0.1).fill_diagonal_(0.8)
 ASYMMETRIC = torch.tensor([[0.9, 0.1, 0.0], [0.0, 0.7, 0.3], [0.2, 0.0, 0.8]])
@@ -106,7 +115,7 @@ def test_each_training_goes_through_the_whole_schedule() -> None:
     method = ForwardCorrection(task, matrix="anchors", warm_up=0.5)
     rates = []
     for epoch in range(12):
-        method.at(epoch, epoch / 12)
+        method.set_progress(epoch, epoch / 12)
         rates.append(method.learning_rate())
     assert rates == pytest.approx(2 * [0.05, 0.05, 0.005, 0.005, 0.0005, 0.0005])
 

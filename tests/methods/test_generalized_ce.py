@@ -10,10 +10,19 @@ import torch
 
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.generalized_ce import GeneralizedCE, TruncatedGCE, loss_at
-from mslg.train import train
-
-from ..blobs import same_state
-from .blobs import Problem, accuracy, check_resume, check_step, example, identity_task, no_clean, problem, run
+from mslg.training.loop import train
+from tests.support.blobs import same_state
+from tests.support.method_problems import (
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+    run,
+)
 
 
 def truncated(clean: int | None = 24, **settings: float) -> Problem:

@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 import torch
 
-from mslg.batch import Batch
+from mslg.data.batch import Batch
 from mslg.methods.gold_correction import GoldCorrection
 from mslg.methods.noisy_plus_clean import NoisyPlusClean
-from mslg.methods.transition import count, smooth
-
-from ..blobs import same_state
-from .blobs import GIVEN, LOGITS, Problem, accuracy, check_resume, check_step, example, identity_task, problem, run
+from mslg.noise.transition_matrix import count, smooth
+from tests.support.blobs import same_state
+from tests.support.method_problems import (
+    GIVEN,
+    LOGITS,
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    problem,
+    run,
+)
 
 BLOBS = torch.full((4, 4), 0.1).fill_diagonal_(0.7)
 

@@ -10,16 +10,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mslg.batch import Batch
-from mslg.losses import batch_prior_loss, log_mean_prediction
-from mslg.method import StepResult
+from mslg.data.batch import Batch
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.joint_optimization import JointOptimization
-from mslg.schedule import cosine
-from mslg.train import train
-
-from .blobs import Problem, accuracy, check_resume, check_step, example, identity_task, no_clean, problem, run
-from .toy import go_to
+from mslg.training.loop import train
+from mslg.training.losses import batch_prior_loss, log_mean_prediction
+from mslg.training.method import StepResult
+from mslg.training.schedules import cosine
+from tests.support.method_problems import (
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+    run,
+)
+from tests.support.toy import go_to
 
 
 def build(**settings: Any) -> Problem:
@@ -144,7 +153,7 @@ def test_the_restart_really_restarts() -> None:
     first, momentum = method.network, method.optimizer
     weights = [p.clone() for p in first.parameters()]
     names = list(method.state_dict())
-    method.at(6, 6 / 8)
+    method.set_progress(6, 6 / 8)
     method.begin_epoch(6, data)
     assert method.network is not first
     assert list(method.state_dict()) == names

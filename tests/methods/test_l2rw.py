@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mslg.batch import Batch
+from mslg.data.batch import Batch
 from mslg.methods.l2rw import LearningToReweight, positive_shares
-
-from . import toy
-from .blobs import Problem, accuracy, check_resume, check_step, problem
-from .blobs import run as train_all
+from tests.support import toy
+from tests.support.method_problems import Problem, accuracy, check_resume, check_step, problem
+from tests.support.method_problems import run as train_all
 
 
 def build() -> Problem:

@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mslg.batch import Batch
+from mslg.data.batch import Batch
 from mslg.methods.meta_weight_net import MetaWeightNet
-from mslg.schedule import cosine
-
-from . import toy
-from .blobs import Problem, accuracy, check_resume, check_step, problem
-from .blobs import run as train_all
+from mslg.training.schedules import cosine
+from tests.support import toy
+from tests.support.method_problems import Problem, accuracy, check_resume, check_step, problem
+from tests.support.method_problems import run as train_all
 
 NETWORKS = [toy.network, toy.normalised_network]
 

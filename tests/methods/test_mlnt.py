@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mslg.batch import Batch
+from mslg.data.batch import Batch
 from mslg.methods.mlnt import MLNT
-from mslg.schedule import cosine
-
-from . import toy
-from .blobs import Problem, accuracy, check_resume, check_step, plain_network, problem
-from .blobs import run as train_all
+from mslg.training.schedules import cosine
+from tests.support import toy
+from tests.support.method_problems import Problem, accuracy, check_resume, check_step, plain_network, problem
+from tests.support.method_problems import run as train_all
 
 STUDENT = 6  # the first epoch of the student in a run of twelve
 

@@ -8,10 +8,9 @@ import torch
 from mslg.methods.clean_only import CleanOnly
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.noisy_then_clean import NoisyThenClean
-from mslg.schedule import SCHEDULES
-
-from ..blobs import same_state
-from .blobs import Problem, accuracy, check_resume, check_step, no_clean, problem, run
+from mslg.training.schedules import SCHEDULES
+from tests.support.blobs import same_state
+from tests.support.method_problems import Problem, accuracy, check_resume, check_step, no_clean, problem, run
 
 
 def build() -> Problem:
@@ -26,7 +25,7 @@ def test_before_the_switch_it_is_cross_entropy_and_asks_for_no_clean_sample() ->
         method = method_class(task)
         for epoch in range(4):
             for batch in data.batches(epoch):
-                method.at(epoch, epoch / 6)
+                method.set_progress(epoch, epoch / 6)
                 torch.manual_seed(1)
                 method.step(batch, no_clean())
         networks.append(method.network.state_dict())
@@ -38,7 +37,7 @@ def test_after_the_switch_it_learns_from_clean_samples_alone() -> None:
     for method_class in (NoisyThenClean, CleanOnly):
         task, data = problem()
         method = method_class(task)
-        method.at(4, 4 / 6)
+        method.set_progress(4, 4 / 6)
         for group in method.optimizer.param_groups:
             group["lr"] = 0.01
         torch.manual_seed(1)
@@ -52,7 +51,7 @@ def test_each_part_has_the_whole_schedule_and_the_second_a_lower_rate() -> None:
     method = NoisyThenClean(task, switch=2 / 3, fine_tune_rate=0.2)
     rates = []
     for epoch in range(12):
-        method.at(epoch, epoch / 12)
+        method.set_progress(epoch, epoch / 12)
         rates.append(method.learning_rate())
     cosine = SCHEDULES["cosine"]
     expected = [0.05 * cosine(epoch / 8) for epoch in range(8)] + [0.01 * cosine(epoch / 4) for epoch in range(4)]

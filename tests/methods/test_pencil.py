@@ -11,11 +11,21 @@ from torch import Tensor
 
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.pencil import Pencil
-from mslg.schedule import cosine
-
-from .blobs import GIVEN, LOGITS, Problem, accuracy, check_resume, check_step, example, identity_task, no_clean, problem
-from .blobs import run as train_all
-from .toy import close, differences, go_to
+from mslg.training.schedules import cosine
+from tests.support.method_problems import (
+    GIVEN,
+    LOGITS,
+    Problem,
+    accuracy,
+    check_resume,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+)
+from tests.support.method_problems import run as train_all
+from tests.support.toy import close, differences, go_to
 
 LABEL_LOGITS = torch.tensor([[10.0, 0.0, 0.0], [1.0, 2.0, 0.5]], dtype=torch.float64)
 LEARNING, FIXED = 4, 8  # epochs of the nine-epoch task in the second and the third stage

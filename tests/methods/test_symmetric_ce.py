@@ -6,8 +6,17 @@ import pytest
 import torch
 
 from mslg.methods.symmetric_ce import SymmetricCE
-
-from .blobs import GIVEN, LOGITS, accuracy, check_step, example, identity_task, no_clean, problem, run
+from tests.support.method_problems import (
+    GIVEN,
+    LOGITS,
+    accuracy,
+    check_step,
+    example,
+    identity_task,
+    no_clean,
+    problem,
+    run,
+)
 
 
 @pytest.mark.parametrize(

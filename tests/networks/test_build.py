@@ -14,17 +14,16 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
-from mslg.augment import Augment
 from mslg.cli.app import app
+from mslg.data.augmentation import Augment
+from mslg.data.source import Source, make_source
 from mslg.networks.build import default_network, network_factory
 from mslg.networks.head import find_head, fit_head
 from mslg.networks.weights import read_weights
-from mslg.recipe import load_recipe
-from mslg.source import Source, make_source
+from mslg.runs.settings import load_recipe
+from tests.support.libraries import timm_or_skip, torchvision_or_skip
 
-from .libraries import timm_or_skip, torchvision_or_skip
-
-HERE = "tests.networks.factories"
+HERE = "tests.support.factories"
 
 
 def images(channels: int = 1, side: int = 8, classes: int = 2, count: int = 6) -> Source:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mslg.names import UnknownName
 from mslg.noise.class_map import CIFAR10, class_map
 from mslg.noise.confusion import confusion
 from mslg.noise.matrix import matrix
 from mslg.noise.pair import pair
 from mslg.noise.uniform import CONVENTIONS, uniform
+from mslg.registry import UnknownName
 
 CIFAR_LABELS = torch.arange(10).repeat_interleave(5000)
 

@@ -16,14 +16,14 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ..batch import Inputs, call
-from ..distributed import averaged
-from ..names import expect_name
-from ..precision import gradient
-from . import tangents
+from ..data.batch import Inputs, call
+from ..registry import expect_name
+from ..runtime.distributed import averaged
+from ..runtime.precision import gradient
+from . import tangent_modes as tangents
+from .recomputable_activations import RecomputableActivations
 from .rules import Unsupported
-from .spare import Spare
-from .tangents import Direction, Pass, RandomState, Way
+from .tangent_modes import Direction, Pass, RandomState, Way
 
 log = logging.getLogger("mslg")
 
@@ -151,7 +151,7 @@ class Bilevel:
             direction, loss = self.clean_gradient(self.parameters, clean_inputs, clean_loss)
             done = self.forward(inputs)
         else:
-            spare = Spare()
+            spare = RecomputableActivations()
             with nullcontext() if self.recompute else spare.watching():
                 done = self.forward(inputs, keep_statistics=self.recompute)
             ahead = self.look_ahead(done, inner_loss, look_ahead)
@@ -200,7 +200,7 @@ class Bilevel:
         rest = iter(used)
         return [None if g is None else next(rest) for g in found], loss
 
-    def look_over(self, parts: Sequence[Part], clean_parts: Sequence[Part], *, look_ahead: float) -> None:
+    def shared_clean_gradient(self, parts: Sequence[Part], clean_parts: Sequence[Part], *, look_ahead: float) -> None:
         """The same look for a batch that comes in parts, as is the clean one: the clean gradient is kept for the steps
         on them, which are then those on the whole batch. A graph lives no longer than its part is worked on."""
         ahead = [p.detach() for p in self.parameters]

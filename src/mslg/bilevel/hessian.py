@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..precision import full_precision
+from ..runtime.precision import full_precision
 
 log = logging.getLogger("mslg")
 

@@ -47,9 +47,9 @@ def apply(
     if output is None:
         raise typer.BadParameter("name a file or a folder for the cleaned data with -o")
 
-    from ..cleaning import cleaned, format_of, write
-    from ..cleaning.samples import has_paths
-    from ..run import Run
+    from ..review.cleaned import cleaned, format_of, write
+    from ..review.cleaned.samples import has_paths
+    from ..runs.folder import Run
 
     kind = format_of(output, to)
     opened = Run.open(run)

@@ -27,10 +27,10 @@ def check(
     """
     from dataclasses import asdict
 
-    from ..datasets.inspection import inspect
-    from ..datasets.open import open_clean, open_named
-    from ..images import Reading
-    from ..source import Source
+    from ..data.check import inspect
+    from ..data.images import Reading
+    from ..data.source import Source
+    from ..runs.open_data import open_clean, open_named
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
     reading = Reading(corrupt="keep")  # corrupt images are what is looked for

@@ -31,8 +31,8 @@ def demo(
     Example: mslg demo -o runs/demo
     """
     logging.getLogger("mslg").setLevel(logging.WARNING)
-    from ..demo import compare, draw_corrections
-    from ..report import write_report
+    from ..review.report import write_report
+    from .digits_demo import compare, draw_corrections
 
     begun = time.monotonic()
     rows, corrected = compare(list(METHODS), output, seed=seed, force=force)

@@ -22,9 +22,9 @@ def doctor(
 
     Example: mslg doctor digits --network mlp
     """
-    from ..datasets.open import open_data
-    from ..diagnosis import diagnose
+    from ..methods.mslg.diagnosis import diagnose
     from ..networks.build import default_network, network_factory
+    from ..runs.open_data import open_data
 
     opened = open_data({"source": data})
     name = network or default_network(opened.train)

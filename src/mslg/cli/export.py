@@ -45,7 +45,7 @@ def export(
 
     mslg export runs/photos --to label-studio -o tasks.json --document-root /data
     """
-    from ..exporting import export as write
+    from ..review.export import export as write
 
     given: dict[str, Any] = {
         "network": network,

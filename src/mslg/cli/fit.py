@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..recipe import assignments, checked, load_recipe, merged, run_recipe
+from ..runs.settings import assignments, checked, load_recipe, merged, run_recipe
 
 # The groups of options that --help shows.
 DATA, METHOD, TRAINING = "Data", "Method and network", "Training"
@@ -229,7 +229,7 @@ def fit(
     if output is None:
         raise typer.BadParameter("name a folder for the run with -o")
 
-    from ..fitting import fit as fit_data
+    from ..fitting.fit import fit as fit_data
 
     try:
         result = run_recipe(
@@ -254,7 +254,7 @@ def fit(
         return
     page = None
     if report:
-        from ..report import write_report
+        from ..review.report import write_report
 
         page = write_report(output)
     if as_json:

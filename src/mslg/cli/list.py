@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..datasets import DATASETS
+from ..data.readers import DATASETS
 from ..methods import METHODS
-from ..names import unknown
 from ..networks import NETWORKS
 from ..noise import NOISES
-from ..recipe import recipes, sweeps
+from ..registry import unknown
+from ..runs.settings import recipes, sweeps
 
 KINDS = ("methods", "noises", "datasets", "networks", "recipes")
 

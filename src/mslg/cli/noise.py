@@ -44,7 +44,7 @@ def noise(
 
     mslg noise digits --kind uniform --rate 0.4 --set convention=bernoulli-including -o noisy.parquet
 
-    mslg noise digits --kind feature-dependent --rate 0.4 --set cache=students.npz -o noisy.parquet
+    mslg noise digits --kind feature-dependent --rate 0.4 --set cache=trainable_networks.npz -o noisy.parquet
     """
     # Only our own details: the libraries that draw and load have very many.
     logging.getLogger("mslg").setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -55,9 +55,9 @@ def noise(
     if probabilities is not None:
         given["probabilities"] = str(probabilities)
 
-    from ..datasets.open import corrupted, open_named
+    from ..noise.plot import draw_transitions
     from ..noise.write import write_noisy
-    from ..pictures import draw_transitions
+    from ..runs.open_data import corrupted, open_named
 
     source = open_named(data, seed=seed, root=root).train
     found = corrupted(source, kind, rate, seed=seed, settings=given)
@@ -85,7 +85,7 @@ def _check_output(output: Path, picture: Path, force: bool) -> None:
 
 
 def _assignments(pairs: list[str]) -> dict[str, Any]:
-    from ..recipe import value_of
+    from ..runs.settings import value_of
 
     found = {}
     for pair in pairs:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..names import expect_name
+from ..registry import expect_name
 
 if TYPE_CHECKING:
-    from ..sweep.grid import Axis
+    from ..sweeps.grid import Axis
 
 KINDS = ("epochs", "labels", "clean")
 
@@ -43,8 +43,8 @@ def plot(
     mslg plot sweeps/mine --kind labels --column uniform-40 -o labels.svg
     """
     expect_name("kind of picture", kind, KINDS)
-    from ..sweep.curves import draw, panels
-    from ..sweep.running import open_sweep
+    from ..sweeps.curves import draw, panels
+    from ..sweeps.run import open_sweep
 
     grid, found = open_sweep(folder, recipe)
     chosen = replace(grid, rows=_some("row", grid.rows, row), columns=_some("column", grid.columns, column))

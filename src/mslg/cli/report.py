@@ -29,7 +29,7 @@ def report(
 
     mslg report runs/first -o review.html --cards 1000
     """
-    from ..report import write_report
+    from ..review.report import write_report
 
     path = write_report(run, output, cards=cards)
     if as_json:

@@ -32,11 +32,11 @@ def review_next(
     if output is not None and output.exists() and not force:
         raise FileExistsError(f"{output} is already there; choose another name, or replace it with --force")
 
-    from ..reviewing import review_next as choose
+    from ..fitting.review_next import review_next as choose
 
     rows = choose(run, count=count, workers=workers)
     if output is not None:
-        from ..files import write_atomically
+        from ..runtime.files import write_atomically
 
         write_atomically(output, rows.to_csv(index=False).encode())
         print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..names import unknown
+from ..registry import unknown
 
 if TYPE_CHECKING:
-    from ..sweep.grid import Cell, Grid
+    from ..sweeps.grid import Cell, Grid
 
 
 def sweep(
@@ -59,7 +59,7 @@ def sweep(
     mslg sweep mine.toml -o sweeps/mine --commands > jobs.txt
     """
     logging.getLogger("mslg").setLevel(logging.WARNING)
-    from ..sweep.grid import load_grid
+    from ..sweeps.grid import load_grid
 
     grid = load_grid(recipe)
     chosen = _chosen(grid, row, column, seed)
@@ -68,7 +68,7 @@ def sweep(
     elif commands:
         _commands(grid, chosen, output, root, as_json, device=device, workers=workers)
     else:
-        from ..sweep.pool import default_processes
+        from ..sweeps.pool import default_processes
 
         number = default_processes(device) if processes is None else processes
         options = {"root": root, "keep_runs": keep_runs, "device": device, "workers": workers}
@@ -93,9 +93,9 @@ def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds
 
 
 def _dry_run(cells: list[Cell], folder: Path, root: str | None, as_json: bool) -> None:
-    from .. import toml
-    from ..sweep.resolve import resolved
-    from ..sweep.running import places
+    from ..runtime import toml
+    from ..sweeps.resolve_cell import resolved
+    from ..sweeps.run import places
 
     for cell in cells:
         settings = resolved(cell, places(folder, root))
@@ -107,7 +107,7 @@ def _dry_run(cells: list[Cell], folder: Path, root: str | None, as_json: bool) -
 
 
 def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_json: bool, **machine: Any) -> None:
-    from ..sweep.launching import missing, write_command
+    from ..sweeps.commands import missing, write_command
 
     for cell in missing(grid, folder, cells):
         command = write_command(folder, cell, root, **machine)
@@ -118,8 +118,8 @@ def _commands(grid: Grid, cells: list[Cell], folder: Path, root: str | None, as_
 def _run(
     grid: Grid, cells: list[Cell], folder: Path, processes: int, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    from ..sweep.running import known, run_sweep
-    from ..sweep.watching import Lines, Standing, Table
+    from ..sweeps.progress import Lines, Standing, Table
+    from ..sweeps.run import known, run_sweep
 
     wanted = {cell.key for cell in cells}
     standing = Standing(cells, known(grid, folder), processes)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..names import expect_name
+from ..registry import expect_name
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 
@@ -44,15 +44,15 @@ def table(
     mslg table sweeps/mine --format markdown --against cross-entropy > results.md
     """
     expect_name("format", form, FORMATS)
-    from ..sweep.render import FORMATS as RENDERINGS
-    from ..sweep.render import Shown, text
-    from ..sweep.running import open_sweep
-    from ..sweep.table import paired, summary
+    from ..sweeps.render import FORMATS as RENDERINGS
+    from ..sweeps.render import Shown, text
+    from ..sweeps.run import open_sweep
+    from ..sweeps.table import paired, summary
 
     grid, found = open_sweep(folder, recipe)
     numbers = None
     if paper and grid.paper is not None and measure == "test/accuracy":  # the paper has no others
-        from ..sweep.paper import paper_numbers
+        from ..sweeps.paper import paper_numbers
 
         numbers = paper_numbers(grid.paper)
     reference = against or grid.reference

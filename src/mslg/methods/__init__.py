@@ -7,7 +7,9 @@ from ..registry import Entry, Registry
 METHODS = Registry(
     "method",
     {
-        "mslg": Entry("mslg.methods.mslg:MSLG", "soft labels by a meta-gradient on clean samples", ("clean set",)),
+        "mslg": Entry(
+            "mslg.methods.mslg.method:MSLG", "soft labels by a meta-gradient on clean samples", ("clean set",)
+        ),
         "joint-optimization": Entry(
             "mslg.methods.joint_optimization:JointOptimization",
             "labels follow averaged predictions; then a restart",

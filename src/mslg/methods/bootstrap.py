@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from ..batch import Batch
-from ..losses import bootstrap_hard, bootstrap_soft
-from ..method import OneNetwork, StepResult, Task
-from ..names import expect_name
+from ..data.batch import Batch
+from ..registry import expect_name
+from ..training.losses import bootstrap_hard, bootstrap_soft
+from ..training.method import SingleNetwork, StepResult, Task
 
 LOSSES = {"soft": bootstrap_soft, "hard": bootstrap_hard}
 WEIGHTS = {"soft": 0.95, "hard": 0.8}
 
 
-class Bootstrap(OneNetwork):
+class Bootstrap(SingleNetwork):
     """Mean of the bootstrapped loss.
 
     kind    "soft" mixes in the predicted probabilities, "hard" the predicted class

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from ..batch import Batch
-from ..losses import cross_entropy
-from ..method import OneNetwork, StepResult
+from ..data.batch import Batch
+from ..training.losses import cross_entropy
+from ..training.method import SingleNetwork, StepResult
 
 
-class CleanOnly(OneNetwork):
-    """Trains on the clean batch; the noisy batch is only looked at, for the trace."""
+class CleanOnly(SingleNetwork):
+    """Trains on the clean batch; the noisy batch is only looked at, for the history."""
 
     needs = frozenset({"clean set"})
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..batch import Batch, Inputs, call, logits_of
-from ..distributed import gathered, own_part, ranks
-from ..losses import cross_entropy
-from ..method import Method, StepResult, Task, descend
-from ..schedule import first_epoch
+from ..data.batch import Batch, Inputs, call, logits_of
+from ..runtime.distributed import gathered, own_part, ranks
+from ..training.losses import cross_entropy
+from ..training.method import Method, StepResult, Task, descend
+from ..training.schedules import first_epoch
 
 log = logging.getLogger("mslg")
 
@@ -93,7 +93,7 @@ class CoTeaching(Method):
         seen = torch.logaddexp(first.detach(), second.detach()) - math.log(2) if self.ensemble else first.detach()
         return StepResult(scalars, seen)
 
-    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+    def trainable_networks(self) -> list[tuple[nn.Module, Optimizer]]:
         return list(zip(self.networks.children(), self.optimizers))
 
     def deployed(self) -> nn.Module:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..batch import Batch
-from ..losses import cross_entropy
-from ..method import OneNetwork, StepResult
+from ..data.batch import Batch
+from ..training.losses import cross_entropy
+from ..training.method import SingleNetwork, StepResult
 
 
-class CrossEntropy(OneNetwork):
+class CrossEntropy(SingleNetwork):
     """Mean of −log p at the given label."""
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:

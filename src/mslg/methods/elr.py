@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..batch import Batch
-from ..losses import cross_entropy, early_learning_penalty
-from ..method import OneNetwork, StepResult, Task
+from ..data.batch import Batch
+from ..training.losses import cross_entropy, early_learning_penalty
+from ..training.method import SingleNetwork, StepResult, Task
 
 EDGE = 1e-4  # probabilities stay this far from 0 and 1, or the penalty's gradient explodes at full agreement
 
 
-class ELR(OneNetwork):
+class ELR(SingleNetwork):
     """Cross entropy with a pull towards the running mean of each sample's own predictions.
 
     momentum  how much of a sample's target stays at each visit (the paper's β)
@@ -41,7 +41,7 @@ class ELR(OneNetwork):
         if weight < 0:
             raise ValueError(f"weight is {weight}; it must be 0 (cross entropy) or more")
         self.momentum, self.weight = momentum, weight
-        self.target = task.new_rows("targets", task.classes)
+        self.target = task.new_sample_table("targets", task.classes)
         self.register_buffer("given", task.given.to(task.device), persistent=False)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:

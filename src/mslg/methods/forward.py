@@ -15,13 +15,14 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..distributed import gathered
-from ..losses import backward_cross_entropy, forward_cross_entropy
-from ..method import StepResult, Task
-from ..names import expect_name
-from ..splits import Splits
-from .transition import Corrected, anchors, check_transition, count, smooth
+from ..data.batch import Batch
+from ..data.splits import Splits
+from ..noise.transition_matrix import anchors, check_transition, count, smooth
+from ..registry import expect_name
+from ..runtime.distributed import gathered
+from ..training.losses import backward_cross_entropy, forward_cross_entropy
+from ..training.method import StepResult, Task
+from .corrected import Corrected
 
 log = logging.getLogger("mslg")
 

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..batch import Batch, Inputs, arguments, logits_of
-from ..losses import generalized_cross_entropy
-from ..method import OneNetwork, StepResult, Task
-from ..schedule import first_epoch
-from ..splits import Splits
+from ..data.batch import Batch, Inputs, arguments, logits_of
+from ..data.splits import Splits
+from ..training.losses import generalized_cross_entropy
+from ..training.method import SingleNetwork, StepResult, Task
+from ..training.schedules import first_epoch
 
 
-class GeneralizedCE(OneNetwork):
+class GeneralizedCE(SingleNetwork):
     """Mean of ℓ_q over the batch.
 
     q            0 = cross entropy … 1 = absolute error, robust but slow to learn
@@ -59,7 +59,7 @@ class GeneralizedCE(OneNetwork):
             stage = "the pruning of generalized cross entropy"
             self.first_prune_epoch = 0 if task.warm else first_epoch(stage, first_prune, task.epochs)
             self.prune_every = max(1, round(prune_every * task.epochs if prune_every < 1 else prune_every))
-            self.given_up = task.new_rows("given_up", dtype=torch.bool)
+            self.given_up = task.new_sample_table("given_up", dtype=torch.bool)
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         if not self.truncate:

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from ..batch import Batch
-from ..losses import cross_entropy, forward_cross_entropy
-from ..method import StepResult, Task
-from ..splits import Splits
-from .transition import Corrected, count, expected_counts, smooth
+from ..data.batch import Batch
+from ..data.splits import Splits
+from ..noise.transition_matrix import count, expected_counts, smooth
+from ..training.losses import cross_entropy, forward_cross_entropy
+from ..training.method import StepResult, Task
+from .corrected import Corrected
 
 
 class GoldCorrection(Corrected):

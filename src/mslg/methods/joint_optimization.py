@@ -15,17 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batch import Batch
-from ..distributed import mean, rank, ranks
-from ..losses import batch_prior_loss, entropy, log_mean_prediction, soft_cross_entropy
-from ..method import OneNetwork, StepResult, Task
-from ..names import expect_name
-from ..rows import Rows, pieces_of
-from ..schedule import first_epoch, schedule
-from ..splits import Splits
+from ..data.batch import Batch
+from ..data.sample_table import SampleTable, pieces_of
+from ..data.splits import Splits
+from ..registry import expect_name
+from ..runtime.distributed import mean, rank, ranks
+from ..training.losses import batch_prior_loss, entropy, log_mean_prediction, soft_cross_entropy
+from ..training.method import SingleNetwork, StepResult, Task
+from ..training.schedules import first_epoch, schedule
 
 
-class JointOptimization(OneNetwork):
+class JointOptimization(SingleNetwork):
     """Both steps in one run.
 
     prior_weight       α: of the loss that holds the batch's mean prediction near the prior
@@ -82,9 +82,11 @@ class JointOptimization(OneNetwork):
         shares = torch.bincount(self.given, minlength=task.classes) / len(self.given)
         even = torch.full_like(shares, 1 / task.classes)
         self.register_buffer("prior", even if prior == "uniform" else shares, persistent=False)
-        self.learned = task.new_rows("soft_labels", task.classes)  # zeros: still the given label
+        self.learned = task.new_sample_table("soft_labels", task.classes)  # zeros: still the given label
         # A ring over epochs: epoch e's predictions are in slot e modulo `averaged`.
-        self.predictions = nn.ModuleList(task.new_rows(f"epoch_{slot}", task.classes) for slot in range(averaged))
+        self.predictions = nn.ModuleList(
+            task.new_sample_table(f"epoch_{slot}", task.classes) for slot in range(averaged)
+        )
 
     def learning_rate_factor(self, progress: float) -> float:
         within = (progress * self.task.epochs - self.restart_epoch) / (self.task.epochs - self.restart_epoch)
@@ -119,9 +121,9 @@ class JointOptimization(OneNetwork):
         if self.first_refreshed_epoch <= epoch + 1 <= self.restart_epoch:
             self._refresh()
 
-    def slots(self) -> list[Rows]:
+    def slots(self) -> list[SampleTable]:
         """The tables of predictions, one a kept epoch."""
-        return [slot for slot in self.predictions if isinstance(slot, Rows)]
+        return [slot for slot in self.predictions if isinstance(slot, SampleTable)]
 
     def _log_mean(self, log_probs: Tensor) -> Tensor:
         """log of the mean prediction of the batch, of all ranks' parts of it together."""

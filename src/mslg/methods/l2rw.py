@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..batch import Batch
 from ..bilevel import Bilevel, Mode
-from ..distributed import averaged, ranks
-from ..losses import cross_entropy, cross_entropy_tangent
-from ..method import OneNetwork, StepResult, Task
+from ..data.batch import Batch
+from ..runtime.distributed import averaged, ranks
+from ..training.losses import cross_entropy, cross_entropy_tangent
+from ..training.method import SingleNetwork, StepResult, Task
 
 
-class LearningToReweight(OneNetwork):
+class LearningToReweight(SingleNetwork):
     """The loss is Σ w_j·ℓ_j with w_j ∝ max(0, D_g ℓ_j); `mode` is how D_g is computed (see `mslg.bilevel.Bilevel`)."""
 
     needs = frozenset({"clean set"})

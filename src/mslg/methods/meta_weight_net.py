@@ -16,17 +16,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..batch import Batch
 from ..bilevel import Bilevel, Mode
-from ..distributed import average_gradients, gathered, mean
-from ..losses import cross_entropy, cross_entropy_tangent
-from ..method import OneNetwork, StepResult, Task
-from ..names import expect_name
-from ..precision import full_precision
-from ..seeds import seeded
+from ..data.batch import Batch
+from ..registry import expect_name
+from ..runtime.distributed import average_gradients, gathered, mean
+from ..runtime.precision import full_precision
+from ..runtime.seeds import seeded
+from ..training.losses import cross_entropy, cross_entropy_tangent
+from ..training.method import SingleNetwork, StepResult, Task
 
 
-class MetaWeightNet(OneNetwork):
+class MetaWeightNet(SingleNetwork):
     """The whole method.
 
     hidden        width of the weight net (one hidden layer)

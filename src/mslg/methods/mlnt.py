@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..batch import Batch, Inputs, call
 from ..bilevel import Bilevel, hessian_vector_product
-from ..bilevel.tangents import Pass
-from ..distributed import averaged, from_first, gathered, own_part
-from ..losses import cross_entropy, forward_kl
-from ..method import Method, StepResult, Task, descend
-from ..schedule import first_epoch
+from ..bilevel.tangent_modes import Pass
+from ..data.batch import Batch, Inputs, call
+from ..runtime.distributed import averaged, from_first, gathered, own_part
+from ..training.losses import cross_entropy, forward_kl
+from ..training.method import Method, StepResult, Task, descend
+from ..training.schedules import first_epoch
 
 
 class MLNT(Method):
@@ -94,9 +94,9 @@ class MLNT(Method):
             for name, network in {"features": self.features, "student": self.student}.items()
         }
 
-    def at(self, epoch: int, progress: float) -> None:
+    def set_progress(self, epoch: int, progress: float) -> None:
         self.progress = progress
-        super().at(epoch, progress)
+        super().set_progress(epoch, progress)
 
     def learning_rate_factor(self, progress: float) -> float:
         """Two trainings, each with the whole schedule."""
@@ -104,7 +104,7 @@ class MLNT(Method):
         within = done / first if done < first - 1e-9 else (done - first) / (self.task.epochs - first)
         return self.task.schedule(within)
 
-    def students(self) -> list[tuple[nn.Module, Optimizer]]:
+    def trainable_networks(self) -> list[tuple[nn.Module, Optimizer]]:
         name = "features" if self.epoch < self.first_student_epoch else "student"
         return [(getattr(self, name), self.optimizers[name])]
 

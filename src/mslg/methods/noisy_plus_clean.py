@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..batch import Batch
-from ..losses import cross_entropy
-from ..method import OneNetwork, StepResult, Task
+from ..data.batch import Batch
+from ..training.losses import cross_entropy
+from ..training.method import SingleNetwork, StepResult, Task
 
 
-class NoisyPlusClean(OneNetwork):
+class NoisyPlusClean(SingleNetwork):
     """The loss is the mean over the noisy batch plus `clean_weight` times the mean over the clean batch."""
 
     needs = frozenset({"clean set"})

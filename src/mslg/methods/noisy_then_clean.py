@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..batch import Batch
-from ..losses import cross_entropy
-from ..method import StepResult, Task
-from ..schedule import first_epoch
+from ..data.batch import Batch
+from ..training.losses import cross_entropy
+from ..training.method import StepResult, Task
+from ..training.schedules import first_epoch
 from .clean_only import CleanOnly
 
 

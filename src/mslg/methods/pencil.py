@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..labels import LabelTable
-from ..losses import cross_entropy, entropy, reverse_kl
-from ..method import OneNetwork, StepResult, Task
-from ..schedule import first_epoch, schedule
+from ..bilevel.label_table import LabelTable
+from ..data.batch import Batch
+from ..training.losses import cross_entropy, entropy, reverse_kl
+from ..training.method import SingleNetwork, StepResult, Task
+from ..training.schedules import first_epoch, schedule
 
 
 def _settings(
@@ -38,7 +38,7 @@ def _settings(
     return of
 
 
-class Pencil(OneNetwork):
+class Pencil(SingleNetwork):
     """The three stages.
 
     alpha              α: how strongly the learned label is held at the given one

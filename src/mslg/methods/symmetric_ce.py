@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ..batch import Batch
-from ..losses import cross_entropy, reverse_cross_entropy
-from ..method import OneNetwork, StepResult, Task
+from ..data.batch import Batch
+from ..training.losses import cross_entropy, reverse_cross_entropy
+from ..training.method import SingleNetwork, StepResult, Task
 
 
-class SymmetricCE(OneNetwork):
+class SymmetricCE(SingleNetwork):
     """Mean of the weighted sum.
 
     alpha     weight of cross entropy, which learns fast and also learns wrong labels

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..augment import UNCHANGED, Augment
-from ..batch import Inputs, call
-from ..names import unknown
-from ..source import Source, Worded, leaves
+from ..data.augmentation import UNCHANGED, Augment
+from ..data.batch import Inputs, call
+from ..data.source import Source, Worded, leaves
+from ..registry import unknown
 from . import NETWORKS
 from .head import fit_head
 from .libraries import LIBRARIES, own_factory

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ..batch import Inputs, map_inputs
-from ..names import unknown
-from ..seeds import numpy_generator
-from ..source import Source, leaves
+from ..data.batch import Inputs, map_inputs
+from ..data.source import Source, leaves
+from ..registry import unknown
+from ..runtime.seeds import numpy_generator
 from . import NOISES
 from .corruption import Corruption
 

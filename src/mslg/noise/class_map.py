@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from .corruption import Corruption, check
-from .transition import corrupt_by
+from .sampling import corrupt_by
 
 # Truck to automobile, bird to airplane, deer to horse, and cat and dog to each other: five of the ten classes.
 CIFAR10 = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}

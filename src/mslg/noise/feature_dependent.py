@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..batch import Inputs
+from ..data.batch import Inputs
+from .arguments import Array, read_probabilities
 from .corruption import Corruption, check, transition_of, whole
-from .given import Array, read_probabilities
 from .teacher import Distillation, cached
 
 

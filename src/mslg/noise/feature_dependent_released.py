@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .arguments import Array, read_probabilities
 from .corruption import Corruption, check, transition_of, whole
-from .given import Array, read_probabilities
 
 
 def feature_dependent_released(

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batch import Inputs
+from ..data.batch import Inputs
+from .arguments import Array, as_rows
 from .corruption import Corruption, check
-from .given import Array, as_rows
-from .transition import drawn
+from .sampling import drawn
 
 
 def instance_dependent(

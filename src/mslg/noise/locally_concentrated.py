@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batch import Inputs
+from ..data.batch import Inputs
+from .arguments import Array, as_rows
 from .corruption import Corruption, check, transition_of
-from .given import Array, as_rows
 
 
 def locally_concentrated(

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from .arguments import Array, read_matrix
 from .corruption import Corruption, check
-from .given import Array, read_matrix
-from .transition import corrupt_by
+from .sampling import corrupt_by
 
 
 def matrix(

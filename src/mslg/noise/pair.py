@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from .corruption import Corruption, check
-from .transition import corrupt_by
+from .sampling import corrupt_by
 
 
 def pair(label: Tensor, rate: float, generator: np.random.Generator, *, classes: int, exact: bool = True) -> Corruption:

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batch import Inputs, call, map_inputs
-from ..files import locked, write_atomically
-from ..seeds import numpy_generator, seeded
-from ..source import leaves
-from .given import Array
+from ..data.batch import Inputs, call, map_inputs
+from ..data.source import leaves
+from ..runtime.files import locked, write_atomically
+from ..runtime.seeds import numpy_generator, seeded
+from .arguments import Array
 
 FORMAT = 1
 log = logging.getLogger("mslg")

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..names import expect_name
+from ..registry import expect_name
 from .corruption import Corruption, check
-from .transition import corrupt_by
+from .sampling import corrupt_by
 
 CONVENTIONS = ("exact-excluding", "bernoulli-excluding", "exact-including", "bernoulli-including")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..files import write_atomically
-from ..source import Source
+from ..data.source import Source
+from ..runtime.files import write_atomically
 from .corruption import Corruption
 
 FORMAT = 1

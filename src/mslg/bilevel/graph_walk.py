@@ -1,0 +1,79 @@
+"""The tangent of a network's output, read off the graph that its forward pass has recorded.
+
+The backward pass needs every operand of the forward pass, so autograd has kept them. Walking the same graph in the
+other direction with the product rule gives the directional derivative for two forward passes' worth of arithmetic:
+nothing is computed a second time, dropout masks and batch statistics are those of the first pass by construction, and
+no module is called, so no buffer can change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..runtime.distributed import averaged
+from .rules import RULES, Unsupported, rule
+
+
+@rule("_MeanBackward")
+def mean_over_ranks(node: Any, tangent: Tensor) -> Tensor:
+    """Of several processes, each has its own part of the graph."""
+    return averaged([tangent])[0]
+
+
+def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Sequence[Tensor | None]) -> Tensor:
+    """D_direction of `output`, whose graph must still be there. Raises Unsupported where a node has no rule."""
+    if output.grad_fn is None:
+        return torch.zeros_like(output)
+    moves = {id(p): d for p, d in zip(parameters, direction) if d is not None}
+    order, uses = _forward_order(output.grad_fn)
+    uses[(output.grad_fn, output.output_nr)] += 1
+    tangents: dict[tuple[Any, int], Tensor] = {}
+    with torch.no_grad():
+        for node in order:
+            if (parameter := getattr(node, "variable", None)) is not None:
+                if (move := moves.get(id(parameter))) is not None:
+                    tangents[node, 0] = move
+                continue
+            inputs = []
+            for edge in node.next_functions:
+                inputs.append(tangents.get(edge))
+                uses[edge] -= 1
+                if not uses[edge]:  # the last reader: activations-sized tensors are freed as early as can be
+                    tangents.pop(edge, None)
+            if all(tangent is None for tangent in inputs):
+                continue
+            name = node.name()
+            if name not in RULES:
+                raise Unsupported(name)
+            result = RULES[name](node, *inputs)
+            del inputs
+            if isinstance(result, tuple):
+                tangents.update({(node, number): part for number, part in enumerate(result)})
+            elif result is not None:
+                tangents[node, 0] = result
+    tangent = tangents.get((output.grad_fn, output.output_nr))
+    return torch.zeros_like(output) if tangent is None else tangent
+
+
+def _forward_order(last: Any) -> tuple[list[Any], Counter[tuple[Any, int]]]:
+    """All nodes, every one after those it reads from, and how often each output is read."""
+    order: list[Any] = []
+    uses: Counter[tuple[Any, int]] = Counter()
+    done: set[Any] = set()
+    stack = [last]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+        elif pending := [source for source, _ in node.next_functions if source is not None and source not in done]:
+            stack.extend(pending)
+        else:
+            done.add(stack.pop())
+            order.append(node)
+            uses.update(node.next_functions)
+    return order, uses

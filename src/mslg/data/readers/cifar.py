@@ -1,0 +1,142 @@
+"""CIFAR-10 and CIFAR-100 as their authors pack them for Python, with the human labels of CIFAR-N as an option."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...registry import unknown
+from ..source import Source, make_source
+from .bundle import Bundle
+from .unpickle import load_arrays, unpickle
+
+# The names that CIFAR-N's papers use, and those in its files.
+HUMAN_10 = {
+    "aggregate": "aggre_label",
+    "worse": "worse_label",
+    "random1": "random_label1",
+    "random2": "random_label2",
+    "random3": "random_label3",
+}
+HUMAN_100 = {"noisy": "noisy_label"}
+
+
+class Layout(NamedTuple):
+    """Where the parts of a CIFAR are."""
+
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    meta: str
+    labels: str
+    names: str
+    human: dict[str, str]
+    human_file: str
+
+
+CIFAR10 = Layout(
+    folder="cifar-10-batches-py",
+    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test=("test_batch",),
+    meta="batches.meta",
+    labels="labels",
+    names="label_names",
+    human=HUMAN_10,
+    human_file="CIFAR-10_human.pt",
+)
+CIFAR100 = Layout(
+    folder="cifar-100-python",
+    train=("train",),
+    test=("test",),
+    meta="meta",
+    labels="fine_labels",
+    names="fine_label_names",
+    human=HUMAN_100,
+    human_file="CIFAR-100_human.pt",
+)
+
+
+def cifar10(root: Path, *, human: str | None = None, human_file: str | None = None) -> Bundle:
+    """50,000 training and 10,000 test images of shape (3, 32, 32). Every label counts as right, unless `human` names
+    one of CIFAR-10N's sets of labels (aggregate, worse, random1-3): then these are given and the others true."""
+    return _cifar(root, CIFAR10, human, human_file)
+
+
+def cifar100(root: Path, *, human: str | None = None, human_file: str | None = None) -> Bundle:
+    """The same with 100 classes; `human="noisy"` for the labels of CIFAR-100N."""
+    return _cifar(root, CIFAR100, human, human_file)
+
+
+def _cifar(root: Path, layout: Layout, human: str | None, human_file: str | None) -> Bundle:
+    if human is not None and human not in layout.human:
+        raise unknown("set of human labels", human, layout.human)
+    folder = root if root.name == layout.folder else root / layout.folder
+    missing = [name for name in (*layout.train, *layout.test, layout.meta) if not (folder / name).exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} has no {', '.join(missing)}; pass root= (--root): the folder that contains {layout.folder}, "
+            "as unpacked from its archive (the version for Python)"
+        )
+    names = [_text(name) for name in unpickle(folder / layout.meta)[layout.names]]
+    train = _part(folder, layout.train, layout, names, "train")
+    test = _part(folder, layout.test, layout, names, "test")
+    if human is not None:
+        train = _with_human_labels(train, _human_path(root, layout, human_file), layout.human[human])
+    return Bundle(train, test)
+
+
+def _part(folder: Path, files: Sequence[str], layout: Layout, names: Sequence[str], split: str) -> Source:
+    pixels, labels = [], []
+    for name in files:
+        batch = unpickle(folder / name)
+        if "data" not in batch or layout.labels not in batch:
+            raise ValueError(f"{folder / name} has no data and {layout.labels}; it has {', '.join(batch)}")
+        rows = np.asarray(batch["data"])
+        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
+            raise ValueError(
+                f"{folder / name} has pixels of shape {rows.shape} and type {rows.dtype}; (n, 3072) bytes expected"
+            )
+        pixels.append(rows.reshape(-1, 3, 32, 32))
+        labels.append(np.asarray(batch[layout.labels], dtype=np.int64))
+    label = np.concatenate(labels)
+    return make_source(
+        np.concatenate(pixels),
+        label,
+        classes=names,
+        ids=[f"{split}-{number}" for number in range(len(label))],
+        verified_labels=label if split == "train" else None,
+        name=f"{layout.folder} ({split})",
+    )
+
+
+def _human_path(root: Path, layout: Layout, human_file: str | None) -> Path:
+    if human_file is not None:
+        return Path(human_file)
+    places = [root / layout.human_file, root / "data" / layout.human_file, root.parent / layout.human_file]
+    for place in places:
+        if place.exists():
+            return place
+    raise FileNotFoundError(f"there is no {layout.human_file} in {root}; put it there, or name it with human_file=")
+
+
+def _with_human_labels(train: Source, path: Path, key: str) -> Source:
+    arrays = load_arrays(path)
+    for wanted in ("clean_label", key):
+        if wanted not in arrays:
+            raise ValueError(f"{path} has no '{wanted}'; it has {', '.join(map(str, arrays))}")
+    clean, given = (np.asarray(arrays[name], dtype=np.int64) for name in ("clean_label", key))
+    if clean.shape != tuple(train.label.shape) or (clean != train.label.numpy()).any():
+        differ = int((clean != train.label.numpy()).sum()) if clean.shape == tuple(train.label.shape) else "all"
+        raise ValueError(
+            f"the clean labels in {path} are not those of the data ({differ} of {len(train)} differ): the images are "
+            "in another order than the original batches, so the human labels would go to the wrong ones"
+        )
+    label = make_source(np.zeros(len(given)), given, classes=train.classes, name=path.name).label
+    return train.with_label(label)
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

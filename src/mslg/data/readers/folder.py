@@ -1,0 +1,63 @@
+"""Image folders: `<class>/x.jpg`, deeper folders allowed, with or without `train/` and `test/` above the classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from ..images import EXTENSIONS, Reading
+from .assemble import image_bundle
+from .bundle import Bundle
+
+SPLITS = ("train", "test")
+
+
+def folder(path: Path, *, reading: Reading) -> Bundle:
+    """Read an image folder. Classes are the names of the folders, sorted; ids are the paths below it. Hidden files and
+    files that are no images by their extension are not looked at."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {path}; give one that contains a folder of images for each class")
+    tops = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    divided = "train" in tops and set(tops) <= set(SPLITS)
+    rows = []
+    for split in SPLITS if divided else [""]:
+        for name in sorted(_images(path / split)):
+            below = name.split("/")
+            if len(below) < 2:
+                raise ValueError(
+                    f"{path / split / name} is in no class; put each image into a folder named after its class "
+                    f"({path / split}/<class>/{name}), or write a manifest (.csv with path,label)"
+                )
+            rows.append((f"{split}/{name}" if divided else name, below[0], split or "train"))
+    if not rows:
+        raise ValueError(
+            f"{path} has no images in folders; expected {path}/<class>/<name>, names ending in {', '.join(EXTENSIONS)}"
+        )
+    table = pd.DataFrame(rows, columns=["path", "class", "split"])
+    classes = sorted(table["class"].unique().tolist())
+    if len(classes) < 2:
+        raise ValueError(
+            f"{path} has images of one class only, '{classes[0]}'; a classifier needs at least two: expected a folder "
+            "for each class directly below"
+        )
+    table["label"] = table["class"].map({name: number for number, name in enumerate(classes)})
+    return image_bundle(table, path, classes, reading, name=str(path))
+
+
+def _images(top: Path) -> Iterator[str]:
+    """The images below a folder, as paths with forward slashes. Links are followed, but not in circles."""
+    seen = set()
+    for here, folders, files in os.walk(top, followlinks=True):
+        real = os.path.realpath(here)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        below = Path(here).relative_to(top).as_posix()
+        for name in files:
+            if not name.startswith(".") and name.lower().endswith(EXTENSIONS):
+                yield name if below == "." else f"{below}/{name}"

@@ -1,0 +1,216 @@
+"""CSV and Parquet manifests: one row a sample, with the path of an image, a text, or the numbers themselves.
+
+path    an image, relative to the manifest and below its folder (also accepted: `file_name`)
+text    a text to classify, where there is no path
+label   the given label, a class number from 0 or a name
+id, split (train, test), verified_label, true_label: as far as known
+
+Without `path` and `text` every other column must be numeric, and together they are the sample's features.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ...registry import unknown
+from ..images import EscapingPath, Reading
+from ..source import TensorStore, encode_labels
+from ..texts import TextStore, Vocabulary
+from .assemble import bundle, image_bundle, refuse_shared_ids
+from .bundle import Bundle
+
+log = logging.getLogger("mslg")
+
+LABELS = ("label", "verified_label", "true_label")
+KNOWN = ("path", "text", *LABELS, "id", "split")
+SPLITS = ("train", "test")
+KINDS = (".csv", ".parquet")
+
+
+def manifest(path: Path, *, reading: Reading) -> Bundle:
+    """Read a manifest. True labels only reach the evaluation; verified ones are where `clean=N` takes samples from."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}; give the path of a .csv or .parquet with path and label")
+    table = _read(path)
+    name = path.name
+    _check_columns(list(table.columns), name)
+    if not len(table):
+        raise ValueError(f"{name} has no rows")
+    classes = _encode(table, name)
+    _check_splits(table, name)
+    if "path" in table:
+        _check_paths(table["path"], name)
+        refuse_shared_ids(table, name)
+        _tell_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
+        return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
+    refuse_shared_ids(table, name)
+    if "text" in table:
+        _tell_ignored(table, KNOWN, name)
+        return bundle(table, classes, _texts(table, reading, name).at, name=name)
+    store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
+    return bundle(table, classes, store.at, name=name)
+
+
+def _texts(table: pd.DataFrame, reading: Reading, name: str) -> TextStore:
+    """The texts, encoded by the words of those that are trained on."""
+    _refuse_missing(table, "text", name)
+    texts = table["text"].to_numpy(dtype=object)
+    trained = texts[table["split"].to_numpy() == "train"] if "split" in table else texts
+    vocabulary = reading.vocabulary or Vocabulary.of(trained, most=reading.words, name=name)
+    log.info("%s: texts as counts of %d words", name, len(vocabulary.words))
+    return TextStore(texts, vocabulary)
+
+
+def _tell_ignored(table: pd.DataFrame, known: tuple[str, ...], name: str) -> None:
+    ignored = [str(column) for column in table if column not in known]
+    if ignored:
+        log.info("%s: columns without a meaning here: %s", name, ", ".join(ignored))
+
+
+def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
+    missing = table[column].isna()
+    if missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        raise ValueError(f"{name} has no {column} in row {row + 1} (after the header); fill it in or remove the row")
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            names = [str(column) for column in pd.read_csv(path, nrows=0).columns]
+            # Class names such as NA or 007 are text, so nothing that has a meaning is guessed at.
+            text: dict[str, Any] = {column: str for column in names if column in (*KNOWN, "file_name")}
+            missing: dict[str, list[str]] = {column: [""] for column in text}
+            numbers = {column: ["", "NA", "NaN", "nan"] for column in names if column not in text}
+            table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8) or .parquet"
+        ) from error
+    if "path" not in table and "file_name" in table:
+        table = table.rename(columns={"file_name": "path"})
+    for column in ("path", "id", "split"):
+        if column in table:
+            _refuse_missing(table, column, path.name)
+        if column in table and not pd.api.types.is_string_dtype(table[column]):
+            table[column] = table[column].astype(str)
+    return table
+
+
+def _check_columns(columns: list[str], name: str) -> None:
+    for column in columns:
+        close = get_close_matches(str(column), KNOWN, n=1, cutoff=0.8)
+        if column not in KNOWN and close and close[0] not in columns:
+            raise unknown(f"column in {name}", column, KNOWN)  # a misspelled true_label must not become a feature
+    if "label" not in columns:
+        own = [str(column) for column in columns if column not in KNOWN]  # the others have a meaning of their own
+        usual = [column for column in own if column.lower() in ("class", "target", "y", "category", "labels")]
+        close = usual or get_close_matches("label", own, n=1, cutoff=0.5)
+        hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
+        raise ValueError(f"{name} has no column 'label'; it has: {', '.join(map(str, columns))}.{hint}")
+
+
+def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
+    """Labels as class numbers in place, −1 where a verified or true one is not known; the class names."""
+    present = [column for column in LABELS if column in table]
+    if table["label"].isna().any():
+        row = int(np.flatnonzero(table["label"].isna())[0])
+        raise ValueError(
+            f"{name} has no label in row {row + 1} (after the header); fill it in or remove the row "
+            f"({int(table['label'].isna().sum())} such rows)"
+        )
+    columns = {column: _numbers_if_all(table[column]) for column in present}
+    if any(values is None for values in columns.values()):
+        texts = {column: table[column].astype("str") for column in present}
+        names = sorted(set().union(*(values.dropna().unique().tolist() for values in texts.values())))
+        number = pd.Series(np.arange(len(names)), index=names)
+        for column, values in texts.items():
+            table[column] = values.map(number).fillna(-1).astype(np.int64)
+        return tuple(names)
+    for column, numbers in columns.items():
+        assert numbers is not None
+        table[column] = numbers
+        if column != "label" and int(numbers.min()) < -1:
+            raise ValueError(
+                f"{name} has the {column} {int(numbers.min())}; use class numbers from 0, and −1 where unknown"
+            )
+    highest = max(int(values.max()) for values in columns.values() if values is not None)
+    names = [str(number) for number in range(min(highest, 10**6) + 1)]
+    if highest >= len(names) or (table["label"] < 0).any():
+        encode_labels(table["label"].to_numpy(), None, name)  # it has the words for this
+    return tuple(names)
+
+
+def _numbers_if_all(values: pd.Series) -> pd.Series | None:
+    """Class numbers, −1 where there is none; None if one of them is text. `007` is text."""
+    known = values.dropna()
+    if pd.api.types.is_integer_dtype(values.dtype):
+        return values.fillna(-1).astype(np.int64)
+    if pd.api.types.is_float_dtype(values.dtype) and (known == known.round()).all():
+        return values.fillna(-1).astype(np.int64)
+    distinct = known.astype("str").unique()
+    if not all(_is_number(text) for text in distinct):
+        return None
+    return values.astype("str").map({text: int(text) for text in distinct}).fillna(-1).astype(np.int64)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
+
+
+def _check_splits(table: pd.DataFrame, name: str) -> None:
+    for split in table["split"].unique().tolist() if "split" in table else []:
+        if split not in SPLITS:
+            raise unknown(f"split in {name}", split, SPLITS)
+
+
+def _check_paths(paths: pd.Series, name: str) -> None:
+    """Nothing outside the manifest's folder is opened. Links are followed, and refused, when files are opened."""
+    outside = paths.str.contains(r"^(?:[/\\~]|[A-Za-z]:)|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00", regex=True)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        raise EscapingPath(
+            f"{name} has the path '{paths.iloc[row]}' in row {row + 1} (after the header; {int(outside.sum())} such "
+            "rows); paths must be relative to the manifest and stay below its folder, without '..'"
+        )
+
+
+def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
+    if ("changed" in table and "true_label" in table) or "label_source" in table:
+        raise ValueError(
+            f"{name} holds labels only, as mslg noise and mslg apply write them; give the data they belong to and "
+            f"these as its labels: mslg fit DATA --labels {name}"
+        )
+    columns = [column for column in table if column not in KNOWN]
+    texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
+    if texts or not columns:
+        close = get_close_matches("path", texts, n=1, cutoff=0.5)
+        hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
+        if texts and not close:
+            hint = f" If '{texts[0]}' holds texts to classify, rename it to 'text'."
+        which = f"the columns {', '.join(texts)} are no numbers" if texts else "there are no others"
+        raise ValueError(
+            f"{name} has no column 'path', so its other columns must be features, but {which}; "
+            f"it has: {', '.join(map(str, table.columns))}.{hint}"
+        )
+    log.info(
+        "%s: %d features: %s", name, len(columns), ", ".join(map(str, columns[:8])) + ("…" if len(columns) > 8 else "")
+    )
+    values = table[columns].to_numpy(dtype=np.float32, na_value=np.nan)
+    if not np.isfinite(values).all():
+        row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(values)))
+        raise ValueError(
+            f"{name} has NaN or infinite values, first in column '{columns[column]}', row {row + 1} "
+            "(after the header); fill them in or remove these rows"
+        )
+    return torch.tensor(values)

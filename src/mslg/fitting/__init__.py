@@ -1,0 +1,1 @@
+"""One call: prepare a run, then carry it out."""

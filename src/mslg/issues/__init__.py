@@ -1,0 +1,1 @@
+"""Which labels are probably wrong, what they should be, and how many there are."""

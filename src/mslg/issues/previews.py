@@ -1,0 +1,143 @@
+"""What a person is shown of a sample: a small picture, a text, or its values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torch.utils.data import Subset
+
+from ..data.images import eight_bits
+from ..data.source import DatasetStore, InputStore, Located, Source, Worded, leaves
+from ..runtime.seeds import seeded
+
+NATIVE = 64  # pixels: a picture whose long side is no longer stays as it is, without loss
+LONGEST_TEXT = 4_000  # characters
+MOST_VALUES = 64  # longer rows are only drawn,
+STRETCHES = 128  # from the lowest and the highest value in each of so many stretches
+THIN = 6  # pictures so much wider than high, or higher than wide, are brought to this proportion
+
+Kind = Literal["image", "text", "values"]
+
+
+class View(NamedTuple):
+    """The view of one sample: a PNG or WebP file, a text in UTF-8, or values as JSON."""
+
+    kind: Kind
+    content: bytes
+
+
+def view_of(source: Source, position: int, *, side: int) -> View:
+    """What to show of a sample, pictures at most `side` pixels wide and high. What cannot be shown becomes a text that
+    says why: views are made when the training is over, and nothing may stop it then."""
+    store = source.store if source.shown is None else source.shown
+    try:
+        with seeded(torch.device("cpu"), 0, "view"):  # a Dataset may change its items at random
+            return _view(store, position, side)
+    except Exception as error:  # of a broken file, or out of a Dataset that is not ours
+        return _text(f"This sample cannot be shown: {str(error) or type(error).__name__}")
+
+
+def _view(store: InputStore, position: int, side: int) -> View:
+    if isinstance(store, Located):
+        return _of_file(store.path(position), side)
+    if isinstance(store, Worded):
+        return _text(store.text(position))
+    if isinstance(store, DatasetStore) and (text := _text_of(store.dataset, position)) is not None:
+        return _text(text)
+    inputs = next(iter(store.batches([torch.tensor([position])])))
+    tensors = [tensor[0].detach().cpu() for tensor in leaves(inputs) if len(tensor)]
+    for tensor in tensors:
+        if (pixels := _pixels(tensor)) is not None:
+            return _picture(Image.fromarray(pixels), side)
+    for tensor in tensors:
+        if (row := tensor.squeeze()).dim() <= 1:
+            return _values(row.reshape(-1), getattr(store, "columns", None))
+    shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in tensors) or "nothing"
+    return _text(f"There is no view of inputs of this shape: {shapes}")
+
+
+def _text_of(dataset: Any, position: int) -> str | None:
+    """The text of a Dataset's item: what its method `text` says, or the item itself if it is one."""
+    while isinstance(dataset, Subset):
+        dataset, position = dataset.dataset, int(dataset.indices[position])
+    if callable(text := getattr(dataset, "text", None)):
+        return str(text(position))
+    inputs = dataset[position][0]
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n".join(texts) if texts else None
+
+
+def _text(text: str) -> View:
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}… ({len(text)} characters in all)"
+    return View("text", text.encode(errors="replace"))
+
+
+def _of_file(path: Path, side: int) -> View:
+    with Image.open(path) as image:
+        image.draft("RGB", (2 * side, 2 * side))  # a JPEG is decoded at a fraction of its size
+        return _picture(ImageOps.exif_transpose(image), side)
+
+
+def _pixels(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """(height, width) or (height, width, 3) bytes of a tensor that is a picture: grey, colour, or colour and opacity.
+    Values outside of [0, 1] are scaled to it by the sample's own lowest and highest."""
+    if tensor.dim() == 2:
+        tensor = tensor.unsqueeze(0)
+    if tensor.dim() != 3 or tensor.shape[0] not in (1, 3, 4) or min(tensor.shape[1:]) < 2:
+        return None
+    values = torch.nan_to_num(tensor[:3].float())
+    low, high = float(values.min()), float(values.max())
+    if low < 0 or high > 1:
+        values = (values - low) / max(high - low, 1e-12)
+    pixels: np.ndarray[Any, np.dtype[np.uint8]] = (255 * values).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+
+
+def _picture(image: Image.Image, side: int) -> View:
+    plain = eight_bits(image)
+    if plain.mode not in ("L", "RGB", "RGBA"):
+        plain = plain.convert("RGBA" if "transparency" in plain.info or plain.mode in ("LA", "PA") else "RGB")
+    width, height = plain.size
+    kept = max(width, height) <= min(side, NATIVE)
+    if not kept:
+        # A strip a few pixels wide shows nothing: the short side is stretched.
+        least = max(width, height) / THIN
+        scale = min(1.0, side / max(width, height))
+        wanted = (max(1, round(scale * max(width, least))), max(1, round(scale * max(height, least))))
+        plain = plain.resize(wanted, Image.Resampling.LANCZOS, reducing_gap=2.0)
+    file = BytesIO()
+    if kept:
+        plain.save(file, "PNG")
+    else:
+        plain.save(file, "WEBP", quality=80, method=4)
+    return View("image", file.getvalue())
+
+
+def _values(row: Tensor, columns: Sequence[str] | None) -> View:
+    """Few values as they are; of many (a signal, features) the outline."""
+    values = torch.nan_to_num(row.float()).numpy()
+    found: dict[str, Any] = {"length": len(values)}
+    if len(values) <= MOST_VALUES:
+        found["values"] = _rounded(values)
+        if columns is not None and len(columns) == len(values):
+            found["names"] = list(columns)
+    else:
+        count = min(STRETCHES, len(values))
+        starts = np.arange(count) * len(values) // count
+        found["low"] = _rounded(np.minimum.reduceat(values, starts))
+        found["high"] = _rounded(np.maximum.reduceat(values, starts))
+    return View("values", json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+
+
+def _rounded(values: np.ndarray[Any, Any]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values.tolist()]

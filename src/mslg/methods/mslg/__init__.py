@@ -1,0 +1,1 @@
+"""Meta Soft Label Generation."""

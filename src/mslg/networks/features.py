@@ -1,0 +1,237 @@
+"""Frozen features: a backbone looks at every sample once, and the method then trains a small head on what it saw.
+
+Features are kept on disk by content (backbone, its weights, how the images are prepared, the samples), so the next run
+on the same data, with whatever noise, method or seed, starts at once. The folder is MSLG_CACHE, or ~/.cache/mslg.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.augmentation import UNCHANGED, Augment
+from ..data.batch import call, map_inputs
+from ..data.source import Source, TensorStore, leaves
+from ..runtime.seeds import seeded
+from .build import example_of, network_factory
+from .head import find_head
+from .weights import weights_hash
+
+log = logging.getLogger("mslg")
+
+PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT"}  # an untrained backbone of a library is never what is meant
+PROBES = 64  # samples whose inputs stand for those of a set that is read lazily
+
+
+def cache_folder() -> Path:
+    """Where features are kept."""
+    return Path(os.environ.get("MSLG_CACHE") or Path.home() / ".cache" / "mslg")
+
+
+def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augment:
+    """How images are prepared for a backbone: as asked for, or as the libraries' networks were trained."""
+    if augment.random:
+        left_out = [step.word for step in augment.steps if step.random]
+        log.warning("features are computed once, so nothing random is done to the images: %s", " ".join(left_out))
+    prepared = augment.prepared()
+    if prepared.steps or name.partition(":")[0] not in PRETRAINED:
+        return prepared
+    grey = leaves(example_of(source))[0].shape[1] == 1
+    words = [*(["rgb"] if grey else []), "resize-224", "centre-224", "normalise-imagenet"]
+    log.info("images are prepared for %s by: %s", name, " ".join(words))
+    return Augment.parse(words)
+
+
+def backbone(name: str, source: Source, *, prepare: Augment = UNCHANGED, weights: str | None = None) -> nn.Module:
+    """A network by name, with its library's own pretrained weights unless others are given."""
+    kind = name.partition(":")[0]
+    if weights is None and ":" not in name:
+        log.warning("the backbone %s is untrained, so its features say little; give weights=FILE", name)
+    factory = network_factory(name, source, augment=prepare, weights=weights or PRETRAINED.get(kind))
+    with seeded(torch.device("cpu"), 0, "backbone"):  # whatever is drawn does not depend on the run
+        return factory()
+
+
+def extract(
+    source: Source,
+    network: nn.Module,
+    *,
+    prepare: Augment = UNCHANGED,
+    name: str | None = None,
+    cache: Path | str | None = None,
+    batch_size: int = 128,
+    device: str | torch.device = "auto",
+    progress: bool = True,
+) -> Source:
+    """The same samples with what goes into the network's head in place of their inputs."""
+    title = name or type(network).__name__
+    head, layer = find_head(network)
+    folder = (cache_folder() if cache is None else Path(cache)) / "features"
+    path = folder / f"{_file_name(title)}-{_key(source, network, head, prepare, title)}.npy"
+    features = _kept(path, len(source))
+    if features is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        _compute(source, network, layer, prepare, path, batch_size, torch.device(where), title, progress)
+        features = _kept(path, len(source))
+        assert features is not None
+    else:
+        log.info("features of %d samples by %s were computed before: %s", len(source), title, path)
+    if callable(getattr(source.store, "path", None)):
+        return replace(source, store=FilesFeatures(features, source.store))
+    return replace(source, store=TensorStore(features), shown=source.store if source.shown is None else source.shown)
+
+
+class FilesFeatures(TensorStore):
+    """Features of files, which still know where these are: the list of labels names them."""
+
+    def __init__(self, features: Tensor, files: Any) -> None:
+        super().__init__(features)
+        self._files = files
+
+    def at(self, positions: np.ndarray[Any, Any]) -> FilesFeatures:
+        """The features at these positions."""
+        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self._files.at(positions))
+
+    def path(self, position: int) -> Path:
+        """Where the file behind a row of features is."""
+        found: Path = self._files.path(position)
+        return found
+
+
+def _compute(
+    source: Source,
+    network: nn.Module,
+    layer: nn.Module,
+    prepare: Augment,
+    path: Path,
+    batch_size: int,
+    device: torch.device,
+    title: str,
+    progress: bool,
+) -> None:
+    """Write the features to a file of their own and give it its name at the end: what has the name is complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    seen: list[Tensor] = []
+    watching = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    was_training = network.training
+    network.eval().to(device)
+    rows: np.ndarray[Any, Any] | None = None
+    done = 0
+    try:
+        with _bar(f"features ({title})", len(source), progress) as bar, torch.inference_mode():
+            for inputs in source.store.batches(torch.arange(len(source)).split(batch_size)):
+                seen.clear()
+                call(network, map_inputs(lambda tensor: tensor.to(device), prepare.measuring(inputs)))
+                found = seen[-1].flatten(1).float().cpu().numpy()
+                if rows is None:
+                    shape = (len(source), found.shape[1])
+                    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+                rows[done : done + len(found)] = found
+                done += len(found)
+                bar.advance(len(found))
+        assert isinstance(rows, np.memmap)
+        rows.flush()
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        hint = "free some space, or name another folder in MSLG_CACHE"
+        raise OSError(error.errno, f"could not write {path} ({error.strerror}); {hint}") from error
+    finally:
+        watching.remove()
+        network.train(was_training)
+        temporary.unlink(missing_ok=True)
+
+
+def _kept(path: Path, samples: int) -> Tensor | None:
+    """Features computed before, mapped from the file rather than read: pages come in as they are used."""
+    try:
+        rows = np.load(path, mmap_mode="c", allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (ValueError, EOFError, OSError) as error:
+        log.warning("%s is damaged (%s) and is computed anew", path, error)
+        return None
+    return torch.from_numpy(rows) if len(rows) == samples else None
+
+
+def _key(source: Source, network: nn.Module, head: str, prepare: Augment, title: str) -> str:
+    """A hash of all that the features depend on. Labels are not part of it."""
+    digest = hashlib.blake2b(digest_size=12)
+    parts = [title, weights_hash(network, without=head), *map(str, prepare.identity()), str(len(source))]
+    digest.update("\0".join(parts).encode())
+    for piece in _content(source):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _content(source: Source) -> Iterator[bytes]:
+    """Bytes that change when the inputs do: all of them where they are in memory, files by their size and time."""
+    if isinstance(source.store, TensorStore):
+        for tensor in leaves(source.store.tensors):
+            yield f"{tuple(tensor.shape)} {tensor.dtype}".encode()
+            for rows in tensor.split(4096):
+                yield rows.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        return
+    yield "\0".join(source.ids).encode()
+    if callable(path := getattr(source.store, "path", None)):
+        for position in range(len(source)):
+            about = Path(path(position)).stat()
+            yield f"{about.st_size} {about.st_mtime_ns}".encode()
+    probes = torch.linspace(0, len(source) - 1, min(PROBES, len(source))).long()
+    for inputs in source.store.batches([probes]):
+        for tensor in leaves(inputs):
+            yield tensor.contiguous().numpy().tobytes()
+
+
+def _file_name(title: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", title)[:60]
+
+
+class _Bar(Protocol):
+    def advance(self, samples: int) -> None: ...
+
+
+class _Lines:
+    """A line each time another fifth is done, for logs and pipes."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.done = title, total, 0
+
+    def advance(self, samples: int) -> None:
+        before, self.done = self.done, self.done + samples
+        if 5 * before // self.total < 5 * self.done // self.total:
+            log.info("%s: %d of %d samples", self.title, self.done, self.total)
+
+
+class _Rich:
+    def __init__(self, bar: Any, task: Any) -> None:
+        self.bar, self.task = bar, task
+
+    def advance(self, samples: int) -> None:
+        self.bar.update(self.task, advance=samples)
+
+
+@contextmanager
+def _bar(title: str, total: int, shown: bool) -> Iterator[_Bar]:
+    if not shown or not sys.stderr.isatty():
+        yield _Lines(title, total)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        yield _Rich(bar, bar.add_task(title, total=total))

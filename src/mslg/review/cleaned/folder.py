@@ -1,0 +1,110 @@
+"""A cleaned data set as an image folder: a folder for each class, with copies of the files or links to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...runtime.files import replacing_folder
+from .samples import Sample
+
+MARK = ".mslg.json"  # tells a folder that was written here, and may be replaced, from any other
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
+LONGEST = 200  # bytes of a name, of the 255 that file systems allow
+SHOWN = 5
+
+
+def write_folder(
+    path: Path, pieces: Iterator[list[Sample]], classes: Sequence[str], *, link: bool, force: bool
+) -> dict[str, str]:
+    """Built beside its place and moved there when complete. Returns the classes whose folders have other names."""
+    _check_place(path, force)
+    names = folder_names(classes)
+    with replacing_folder(path) as temporary:
+        for name in names.values():
+            (temporary / name).mkdir()
+        taken: dict[str, dict[str, int]] = {name: {} for name in names.values()}
+        missing: list[str] = []
+        for piece in pieces:
+            for sample in piece:
+                assert sample.path is not None
+                source = Path(sample.path)
+                if not source.is_file():
+                    missing.append(sample.path)
+                    continue
+                _refuse_inside(source, path)
+                folder = names[sample.label]
+                _place(source, temporary / folder / _free(safe_name(source.name), taken[folder]), link)
+        if missing:
+            raise FileNotFoundError(
+                f"{len(missing)} files are not there, such as {', '.join(missing[:SHOWN])}; relative paths are seen "
+                "from the folder in which mslg fit was run: go there"
+            )
+        (temporary / MARK).write_text(json.dumps({"format_version": 1, "classes": names}, ensure_ascii=False) + "\n")
+    return {name: folder for name, folder in names.items() if name != folder}
+
+
+def folder_names(classes: Sequence[str]) -> dict[str, str]:
+    """A folder for each class that every file system can have, and that is a folder here and nowhere else."""
+    taken: dict[str, int] = {}
+    return {name: _free(safe_name(name), taken) for name in classes}
+
+
+def safe_name(name: str) -> str:
+    """A name without what separates folders or means something to a file system. One that begins with a dot would be
+    hidden."""
+    safe = re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", unicodedata.normalize("NFC", name))
+    if len(safe.encode("utf-8", "replace")) > LONGEST:
+        ending = Path(safe).suffix[:10]
+        safe = safe.encode("utf-8", "replace")[: LONGEST - 40].decode("utf-8", "ignore") + ending
+    safe = safe.rstrip(". ")
+    if not safe or safe.startswith((".", " ", "~")) or safe.partition(".")[0].lower() in RESERVED:
+        safe = f"_{safe}"
+    return safe
+
+
+def _free(name: str, taken: dict[str, int]) -> str:
+    """The name, or with a number where there is one like it already: some file systems know no capitals. `taken` has
+    the last number tried of each name, as a million files may all be called alike."""
+    stem, dot, suffix = name.rpartition(".")
+    base, ending = (stem, f".{suffix}") if dot and stem else (name, "")
+    free, number = name, taken.get(name.casefold(), 1)
+    while free.casefold() in taken:
+        number += 1
+        free = f"{base}-{number}{ending}"
+    taken[name.casefold()] = number
+    taken.setdefault(free.casefold(), 1)
+    return free
+
+
+def _place(source: Path, target: Path, link: bool) -> None:
+    if not link:
+        shutil.copy2(source, target)
+        return
+    real = source.resolve()
+    try:
+        os.link(real, target)
+    except OSError:  # another file system
+        target.symlink_to(real)
+
+
+def _check_place(path: Path, force: bool) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not path.is_dir():
+        raise FileExistsError(f"{path} is a file; name a folder")
+    if not force:
+        raise FileExistsError(f"{path} is not empty; choose another folder, or replace it with --force")
+    if not (path / MARK).exists():
+        raise FileExistsError(f"{path} was not written by mslg (it has no {MARK}) and will not be deleted")
+
+
+def _refuse_inside(source: Path, path: Path) -> None:
+    """What is about to be replaced must not hold the files that it is made of."""
+    if source.resolve().is_relative_to(path.resolve()):
+        raise ValueError(f"{source} lies in {path}, which would be replaced; choose another folder")

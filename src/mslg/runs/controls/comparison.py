@@ -1,0 +1,258 @@
+"""Which controls a run is compared with, what they cost, and what comes out."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from ...data.splits import Splits
+from ...methods import METHODS
+from ...runtime.distributed import broadcast_object
+from ...training.cost import in_words, seconds_per_plain_step, work_of
+from ...training.evaluation import predictions
+from ...training.method import Method, Task
+from ...training.progress import Progress
+from ..execute import Result
+from ..folder import Run, earlier_run
+from ..results import write_summary
+from .catalog import CONTROLS, TRIALS, Control, Trial
+from .trial import HoldoutPredictions, honest_accuracy, right, train_trial
+from .verdict import Answers, judge, not_compared
+
+log = logging.getLogger("mslg")
+
+LONG = 120  # seconds: controls that take longer are announced even to those who want only warnings
+LEAST_DECAY = 1e-4  # what a stronger weight decay is a multiple of where there is none
+
+
+@dataclass
+class Comparison:
+    """The controls of one run, each trained on the same samples, network, schedule and seed as the method."""
+
+    method: str
+    learner: Method
+    settings: Mapping[str, Any]  # what the learner's constructor was given
+    data: Splits
+    resolved: Mapping[str, Any]  # the run's settings
+    folder: Path | None  # of the run
+    work: dict[str, float] = field(default_factory=dict, init=False)  # of each trial still to be run, in plain steps
+    seconds: float = field(default=0.0, init=False)  # that takes
+    controls: dict[str, Control] = field(default_factory=dict, init=False)
+    left_out: dict[str, str] = field(default_factory=dict, init=False)  # why a control cannot be had
+    why_not: str | None = field(default=None, init=False)  # none can
+    epochs: int = field(default=0, init=False)  # of each control
+
+    def announce(self, *, budget: float | None = None) -> None:
+        """Find out which controls there are and say what they will cost."""
+        try:
+            _refuse_without_report(self.data)
+            _refuse_trained(self.learner.task)
+            self.epochs = _epochs(self.resolved["train"], self.folder)
+        except (ValueError, OSError) as error:
+            self.why_not = str(error)
+            return
+        for name, control in CONTROLS.items():
+            if not self._says_something(control):
+                continue
+            try:
+                self._add(name, control)
+            except ValueError as error:  # such as a run that is too short for its stages
+                self.left_out[name] = str(error)
+        if not self.work:
+            return
+        self.seconds = seconds_per_plain_step(self.learner, self.data) * sum(self.work.values())
+        log.log(
+            logging.WARNING if self.seconds > LONG else logging.INFO,
+            "controls: %d runs afterwards, about %s%s; --no-compare (compare=False) leaves them out",
+            len(self.work),
+            in_words(self.seconds),
+            "" if budget is None else ", if the time budget leaves room for them",
+        )
+
+    def complete(
+        self,
+        result: Result,
+        *,
+        display: Callable[[str], Progress],
+        checkpoint_seconds: float,
+        time_left: float | None = None,
+    ) -> None:
+        """Compare, and mark the run as done, unless it was stopped. Its own results are there already."""
+        if result.summary["state"] != "done":
+            return
+        found = self.compared(display=display, checkpoint_seconds=checkpoint_seconds, time_left=time_left)
+        if found["helped"] is False:
+            log.warning(found["verdict"])
+        result.summary["comparison"] = found
+        if result.run is not None:
+            write_summary(result.run, result.summary)
+            result.run.finish()
+
+    def compared(
+        self, *, display: Callable[[str], Progress], checkpoint_seconds: float, time_left: float | None = None
+    ) -> dict[str, Any]:
+        """Train what is missing of the controls, and compare: the `comparison` of a summary."""
+        if self.why_not is not None:
+            return not_compared(self.why_not)
+        if time_left is not None and broadcast_object(self.seconds > time_left):
+            return not_compared(
+                f"the controls take about {in_words(self.seconds)} and the time budget does not leave that; "
+                "resume the run without a budget to train them"
+            )
+        looks: dict[str, HoldoutPredictions] = {}
+        for name in dict.fromkeys(trial for control in self.controls.values() for trial in control.trials):
+            found = train_trial(
+                partial(self._build, TRIALS[name]),
+                self.data,
+                self._run(name),
+                display=display(name),
+                checkpoint_seconds=checkpoint_seconds,
+            )
+            if found is not None:
+                looks[name] = found
+        return self._judged(looks)
+
+    def _judged(self, looks: Mapping[str, HoldoutPredictions]) -> dict[str, Any]:
+        select, report = self.data.select, self.data.report
+        assert select is not None
+        assert report is not None
+        answers = []
+        for name, control in self.controls.items():
+            trials = {trial: looks[trial] for trial in control.trials if trial in looks}
+            if not trials:
+                self.left_out[name] = "its training diverged"
+                continue
+            trial = max(trials, key=lambda trial: max(int(epoch.sum()) for epoch in trials[trial].select))
+            look = trials[trial]
+            if control.chosen:
+                predicted, accuracy, epoch = look.best, honest_accuracy(list(trials.values())), look.best_epoch()
+            else:
+                predicted, accuracy, epoch = look.last, float(look.select[-1].double().mean()), len(look.select) - 1
+            use = _use(TRIALS[trial], self._config(TRIALS[trial]), epoch)
+            answers.append(Answers(name, control.words, right(predicted, report), accuracy, use))
+        self.learner.eval()
+        own = right(predictions(self.learner, self.data, report).argmax(1), report)
+        left_out = [{"name": name, "words": CONTROLS[name].words, "why": why} for name, why in self.left_out.items()]
+        return {**judge(self.method, own, answers, select=len(select)), "left_out": left_out}
+
+    def _says_something(self, control: Control) -> bool:
+        """Whether a control is another thing than the method itself, and the method has what the control changes."""
+        for trial in (TRIALS[name] for name in control.trials):
+            if trial.method is None:
+                settings = inspect.signature(type(self.learner)).parameters
+                return all(
+                    key in settings and getattr(self.learner, key) != trial.settings[key] for key in trial.settings
+                )
+            if trial.method == self.method and not control.chosen:
+                return False
+        return True
+
+    def _add(self, name: str, control: Control) -> None:
+        if "pairs" in control.needs and self.data.pairs is None:
+            raise ValueError("it needs clean samples that carry both a given and a verified label")
+        for trial in control.trials:
+            if not self._finished(trial):
+                learner = self._build(TRIALS[trial])
+                self.work[trial] = work_of(learner, self.data, learner.task.epochs)
+        self.controls[name] = control
+
+    def _build(self, trial: Trial) -> Method:
+        task = self.learner.task.again()
+        task.epochs = self.epochs
+        if trial.weight_decay != 1:
+            task.optimizer = _decayed(task, trial.weight_decay)
+        made: Any = type(self.learner) if trial.method is None else METHODS.load(trial.method)
+        shared = {
+            key: value for key, value in self.settings.items() if trial.method is None and key not in trial.without
+        }
+        method: Method = made(task, **{**shared, **trial.settings})
+        return method
+
+    def _config(self, trial: Trial) -> dict[str, Any]:
+        """The settings of a trial: like those of a run, they are a recipe."""
+        method = self.resolved["method"] if trial.method is None else {"name": trial.method}
+        kept = {key: value for key, value in method.items() if key not in trial.without}
+        train = {key: value for key, value in self.resolved["train"].items() if not key.startswith("from_run")}
+        decay = _stronger(train["weight_decay"], trial.weight_decay)
+        length = {"epochs": self.epochs, "epochs_asked": self.epochs}
+        return {
+            **self.resolved,
+            "method": {**kept, **trial.settings},
+            "train": {**train, **length, "weight_decay": decay},
+        }
+
+    def _path(self, trial: str) -> Path | None:
+        return None if self.folder is None else self.folder / "controls" / trial
+
+    def _finished(self, trial: str) -> bool:
+        path = self._path(trial)
+        return path is not None and bool(broadcast_object(Run(path).finished))
+
+    def _run(self, trial: str) -> Run | None:
+        if (path := self._path(trial)) is None:
+            return None
+        there = broadcast_object((path / "config.toml").exists())
+        return Run.open(path) if there else Run.create(path, self._config(TRIALS[trial]))
+
+
+def _refuse_without_report(data: Splits) -> None:
+    if data.clean is None:
+        raise ValueError("there are no clean samples; of 200 or more verified ones a fifth is held out for it")
+    if data.report is None:
+        held = "none of the {} clean samples is held out; of 200 or more a fifth is, unless hold_out is off"
+        raise ValueError(held.format(len(data.clean)))
+
+
+def _refuse_trained(task: Task) -> None:
+    if task.warm and isinstance(task.network, nn.Module):
+        raise ValueError(
+            "the run goes on from an earlier one and the network was handed over as an instance, which that one may "
+            "have trained, so a control cannot start from the beginning; pass a function that makes the network"
+        )
+
+
+def _epochs(train: Mapping[str, Any], folder: Path | None) -> int:
+    """How long the method has been trained at the end of the run in this folder, those counted that it goes on from."""
+    own = int(train["epochs"])
+    if train.get("from_run") is None:
+        return own
+    earlier = earlier_run(Path(train["from_run"]), of=folder)
+    return own + _epochs(earlier.config["train"], earlier.path)
+
+
+def _decayed(task: Task, factor: float) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+    """The task's optimizer with a stronger weight decay, where it has one."""
+    plain = task.optimizer
+
+    def new_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        optimizer = plain(parameters)
+        for group in optimizer.param_groups:
+            if "weight_decay" in group:
+                group["weight_decay"] = _stronger(group["weight_decay"], factor)
+        return optimizer
+
+    return new_optimizer
+
+
+def _stronger(decay: float, factor: float) -> float:
+    return decay if factor == 1 else factor * (decay or LEAST_DECAY)
+
+
+def _use(trial: Trial, config: Mapping[str, Any], epoch: int) -> str:
+    """The words of `mslg fit` that give this control."""
+    words = [] if trial.method is None else [f"--method {trial.method}"]
+    words += [f"--set {key}={value:g}" for key, value in trial.settings.items()]
+    if trial.weight_decay != 1:
+        words.append(f"--set weight_decay={config['train']['weight_decay']:g}")
+    epochs = config["train"]["epochs"]
+    if epoch + 1 < epochs:
+        words.append(f"(best after {epoch + 1} of {epochs} epochs)")
+    return " ".join(words)

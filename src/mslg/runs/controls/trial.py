@@ -1,0 +1,138 @@
+"""One training run of a control, and what it says of the held-out samples: all that is kept of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.splits import Samples, Splits
+from ...runtime.distributed import broadcast_object, is_main_process
+from ...training.evaluation import Evaluation
+from ...training.loop import EpochRecord, NonFiniteLoss, Position
+from ...training.method import Method
+from ...training.prediction_history import PredictionHistory
+from ...training.progress import Progress
+from ..execute import recorded
+from ..folder import Run
+from ..results import summarise
+
+log = logging.getLogger("mslg")
+
+PREDICTIONS = "predictions.json"
+
+
+@dataclass
+class HoldoutPredictions:
+    """Which select samples were right after each epoch, and the classes predicted for the report samples after the
+    last epoch and after the one that was best on select."""
+
+    select: list[Tensor] = field(default_factory=list)  # (select samples,) bool each
+    last: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    best: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def add(self, right: Tensor, report: Tensor) -> None:
+        """One epoch more."""
+        if not self.select or right.sum() > max(before.sum() for before in self.select):
+            self.best = report
+        self.last = report
+        self.select.append(right)
+
+    def best_epoch(self) -> int:
+        """The first of those that were best on select."""
+        return int(torch.stack(self.select).sum(1).argmax())
+
+    def as_json(self) -> dict[str, Any]:
+        """Right answers as bits, predictions as class numbers."""
+        return {
+            "select_samples": len(self.select[0]),
+            "select_right": [np.packbits(right.numpy()).tobytes().hex() for right in self.select],
+            "report_last": self.last.tolist(),
+            "report_best": self.best.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any], epochs: int | None = None) -> HoldoutPredictions:
+        """All epochs, or the first: the file may be an epoch ahead of the checkpoint, and that epoch comes again."""
+        bits = (np.frombuffer(bytes.fromhex(text), np.uint8) for text in kept["select_right"][:epochs])
+        select = [torch.from_numpy(np.unpackbits(packed, count=kept["select_samples"]).astype(bool)) for packed in bits]
+        return cls(select, torch.tensor(kept["report_last"]), torch.tensor(kept["report_best"]))
+
+
+@dataclass
+class HoldoutEvaluation(Evaluation):
+    """An evaluation that keeps the predictions for held-out samples; in a folder, before the epoch's checkpoint."""
+
+    looks: HoldoutPredictions = field(default_factory=HoldoutPredictions)
+    run: Run | None = None
+
+    def __call__(self, method: Method, history: PredictionHistory) -> dict[str, float]:
+        metrics = super().__call__(method, history)
+        assert self.data.select is not None
+        self.looks.add(right(self.predicted["select"], self.data.select), self.predicted["report"])
+        if self.run is not None:
+            self.run.write_json(PREDICTIONS, self.looks.as_json())
+        return metrics
+
+
+def train_trial(
+    build: Callable[[], Method], data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
+) -> HoldoutPredictions | None:
+    """What a trial says of the held-out samples: read from its folder if it is finished, else by training it, from its
+    last checkpoint on where there is one. None if it diverged."""
+    looks: HoldoutPredictions | None = None
+    if run is not None and broadcast_object(run.finished):
+        if run.read_json("summary.json")["state"] == "done":
+            looks = HoldoutPredictions.from_json(run.read_json(PREDICTIONS))
+    else:
+        try:
+            looks = _train(build(), data, run, display=display, checkpoint_seconds=checkpoint_seconds)
+        except NonFiniteLoss as error:
+            log.warning("a control diverged: %s", error)
+            if run is not None:
+                run.write_json("summary.json", {"state": "failed", "error": str(error)})
+        if run is not None:
+            run.finish()
+    if run is not None and is_main_process():
+        shutil.rmtree(run.checkpoint.parent, ignore_errors=True)
+    return looks
+
+
+def right(predicted: Tensor, samples: Samples) -> Tensor:
+    """(samples,) whether each is predicted as verified."""
+    return predicted == samples.label
+
+
+def honest_accuracy(looks: list[HoldoutPredictions]) -> float:
+    """Accuracy on select of the best epoch of several trials. Each half of the samples is answered by the epoch that
+    was best on the other half: the best of many epochs owes part of its place to chance."""
+    every = torch.stack([right for look in looks for right in look.select]).double()  # (epochs of all, samples)
+    halves = every[:, ::2], every[:, 1::2]
+    chosen = [other[own.mean(1).argmax()] for own, other in (halves, halves[::-1])]
+    return float(torch.cat(chosen).mean())
+
+
+def _train(
+    learner: Method, data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
+) -> HoldoutPredictions:
+    evaluation = HoldoutEvaluation(data, run=run)
+    history = PredictionHistory(learner.task.given.to(data.device), learner.task.classes, folder=learner.task.tables)
+    position = Position(history)
+    records: list[EpochRecord] = []
+    if run is not None:
+        run.load(learner, position)
+        if position.epoch:
+            evaluation.looks = HoldoutPredictions.from_json(run.read_json(PREDICTIONS), position.epoch)
+        records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
+    records += recorded(
+        learner, data, evaluation, position, run=run, display=display, checkpoint_seconds=checkpoint_seconds
+    )
+    if run is not None:
+        run.write_json("summary.json", summarise(records, evaluation, data, state="done"))
+    return evaluation.looks

@@ -1,0 +1,129 @@
+"""A run's model as a graph that needs neither mslg nor the code of the network, for batches of any size."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from ... import __version__
+from ...data.batch import Inputs, arguments, call
+from ..folder import Run
+from ..load_model import Model, load_model
+
+log = logging.getLogger("mslg")
+
+TOLERANCE = 1e-4  # of logits, relative and absolute: more is another model
+
+
+class Graph(NamedTuple):
+    """What was traced, and what the file tells about it."""
+
+    program: ExportedProgram
+    model: Model
+    names: list[str]  # of the inputs
+    about: dict[str, str]
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Made-up inputs, one after another."""
+        return in_order(self.model.example())
+
+
+class ByPlace(nn.Module):
+    """A model whose inputs come one after another: torch.export cannot vary the batch size of free keywords."""
+
+    def __init__(self, model: Model, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        logits: Tensor = self.model(**dict(zip(self.names, parts)))
+        return logits
+
+
+def traced(run: Run, network: Any, prepare: Any) -> Graph:
+    """Trace the run's model on made-up inputs. Resizing and normalising are part of the graph, softmax is not."""
+    model = load_model(run.path, network, prepare=prepare).cpu()
+    example = model.example()
+    args, kwargs = arguments(example)
+    names = list(kwargs) or (["inputs"] if len(args) == 1 else [f"inputs_{place}" for place in range(len(args))])
+    parts = in_order(example)
+    if not all(isinstance(part, Tensor) for part in parts):
+        raise ValueError(
+            "the inputs are tuples or dicts within tuples or dicts, which cannot be exported; flatten them"
+        )
+    shapes = (tuple({0: Dim("batch")} for _ in parts),)
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.export.export(ByPlace(model, names) if kwargs else model, parts, dynamic_shapes=shapes)
+    except Exception as error:  # whatever the network's own code does not allow
+        why = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"{type(model.network).__name__} cannot be exported as a graph ({why}); --to safetensors keeps the weights"
+        ) from error
+    if (features := model.about.get("features_of")) is not None:
+        log.warning("the model takes features of %s, which is not part of what is exported", features["network"])
+    return Graph(program, model, names, _told(run, model, names))
+
+
+def in_order(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The parts of the inputs one after another, as the graph takes them."""
+    args, kwargs = arguments(inputs)
+    return (*args, *kwargs.values())
+
+
+def check(graph: Graph, predict: Callable[..., Tensor]) -> None:
+    """Refuse a file that does not give what the network gives."""
+    for count in (1, 3):  # neither is the size that was traced
+        example = graph.model.example(count)
+        with torch.no_grad():
+            wanted, found = call(graph.model, example), predict(*in_order(example))
+        if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
+            raise ArithmeticError(
+                f"what was exported gives other outputs than {type(graph.model.network).__name__}, so nothing was "
+                "written; --to safetensors keeps the weights"
+            )
+
+
+def _told(run: Run, model: Model, names: list[str]) -> dict[str, str]:
+    words = model.prepare.words
+    found = {
+        "mslg_version": __version__,
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "inputs": json.dumps(dict(zip(names, _parts(model.about["inputs"])))),
+        "prepare": json.dumps({"words": words, "in_graph": True}),
+        "features_of": json.dumps(model.about.get("features_of")),
+        "outputs": "logits; softmax gives probabilities",
+    }
+    if (vocabulary := run.path / "vocabulary.json").exists():  # texts become rows by these words
+        found["vocabulary"] = vocabulary.read_text(encoding="utf-8")
+    return found
+
+
+def _parts(inputs: Any) -> list[Any]:
+    if isinstance(inputs, list):
+        return inputs
+    return [inputs] if isinstance(inputs.get("shape"), list) else list(inputs.values())
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """torch's exporters talk about what is none of the user's business."""
+    import warnings
+
+    before = {name: logging.getLogger(name).level for name in ("torch.onnx", "torch.export", "onnxscript")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for name in before:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            yield
+        finally:
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)

@@ -1,0 +1,194 @@
+"""A run is a folder a person can read, and from which a killed run goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..runtime import distributed, toml
+from ..runtime.files import PARTIAL, write_atomically
+from ..runtime.machine import versions
+from ..training.loop import EpochRecord, Position
+from ..training.method import Method
+from .checkpoint import load_state, save_state, to_device
+from .sharded_checkpoint import are_shards, delete_shards, load_shards, own_share, save_shards
+
+FORMAT = 1
+
+
+class Run:
+    """The folder of one training run.
+
+    config.toml      every setting, the versions and the fingerprint of the data
+    metrics.jsonl    one line an epoch, the same to the byte however often the run was interrupted
+    timing.jsonl     what each epoch took
+    checkpoint/      where to go on from
+    division.parquet the clean samples: their verified labels, and which part each is in
+    decisions.csv    a reviewer's decisions that the run was started with
+    controls/        what the run is compared with: numbers and predictions for held-out samples
+    model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
+    vocabulary.json  where the inputs are texts: the words that they were encoded by
+    suspects.parquet, clean_samples.parquet: the worst labels with what to see of them, and the clean samples like them
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(
+        cls, path: Path, config: Mapping[str, Any], *, files: Mapping[str, bytes] | None = None, force: bool = False
+    ) -> Run:
+        """A new folder, with files that belong to the run from its start. An existing run is never overwritten without
+        `force`. Of several processes the first makes it, as it writes all files but for checkpoints."""
+        if not distributed.is_main_process():
+            distributed.barrier()
+            return cls(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if not force:
+                what = "a finished run" if (path / "done").exists() else "an existing folder"
+                raise FileExistsError(
+                    f"{path} is {what}; go on with it (resume=True, --resume), replace it (force=True, --force), "
+                    "or name another folder"
+                )
+            if path.is_dir() and not _is_run(path):
+                raise FileExistsError(f"{path} is not a run's folder (no config.toml of a run) and will not be deleted")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        for name, content in (files or {}).items():
+            write_atomically(path / name, content)
+        text = toml.dumps({"format_version": FORMAT, **config, "versions": versions()})
+        write_atomically(path / "config.toml", text.encode())
+        for name in ("metrics", "timing"):
+            header = json.dumps({"format_version": FORMAT, "kind": name})
+            write_atomically(path / f"{name}.jsonl", f"{header}\n".encode())
+        distributed.barrier()
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing folder."""
+        if not (path / "config.toml").exists():
+            raise FileNotFoundError(f"{path} is not a run's folder: it has no config.toml; start a run with `mslg fit`")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings the run was started with."""
+        return tomllib.loads((self.path / "config.toml").read_text())
+
+    @property
+    def finished(self) -> bool:
+        """Whether every result is there."""
+        return (self.path / "done").exists()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint" / "state.safetensors"
+
+    def save(self, method: Method, position: Position) -> None:
+        """Write a checkpoint; the previous one stays until it is complete. All processes write their own part."""
+        folder = self.checkpoint.parent
+        folder.mkdir(exist_ok=True)
+        state = {"method": dict(method.state_dict()), "position": position.state_dict()}
+        if distributed.ranks() > 1:
+            save_shards(folder, state)
+            if distributed.is_main_process():
+                self.checkpoint.unlink(missing_ok=True)  # of a single process, before
+        else:
+            save_state(self.checkpoint, state)
+            delete_shards(folder)
+        method.checkpointed()
+        position.history.checkpointed()
+
+    def load(self, method: Method, position: Position) -> bool:
+        """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
+        if distributed.is_main_process():
+            for left in self.path.rglob(PARTIAL):
+                if left.is_file():  # a folder of such a name is somebody else's
+                    left.unlink(missing_ok=True)
+        if are_shards(self.checkpoint.parent):
+            state = load_shards(self.checkpoint.parent)
+        elif self.checkpoint.exists():
+            state = load_state(self.checkpoint, share=own_share)
+        else:
+            self._keep_epochs(0)
+            return False
+        method.load_state_dict(to_device(state["method"], method.task.device))
+        position.load_state_dict(to_device(state["position"], method.task.device))
+        self._keep_epochs(position.epoch)
+        return True
+
+    def append(self, record: EpochRecord) -> None:
+        """Write down an epoch."""
+        if not distributed.is_main_process():
+            return
+        for name, values in {"metrics": record.metrics, "timing": record.seconds}.items():
+            with (self.path / f"{name}.jsonl").open("a") as file:
+                file.write(json.dumps({"epoch": record.epoch, **values}) + "\n")
+
+    def history(self, name: str = "metrics") -> list[dict[str, float]]:
+        """The epochs written down so far."""
+        lines = (self.path / f"{name}.jsonl").read_text().splitlines()[1:]
+        return [json.loads(line) for line in lines]
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a small result."""
+        if not distributed.is_main_process():
+            return
+        text = json.dumps({"format_version": FORMAT, **value}, indent=1, ensure_ascii=False)
+        write_atomically(self.path / name, f"{text}\n".encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a small result."""
+        value: dict[str, Any] = json.loads((self.path / name).read_text())
+        return value
+
+    def finish(self) -> None:
+        """Mark the run as complete: the last thing written."""
+        if distributed.is_main_process():
+            write_atomically(self.path / "done", b"")
+        distributed.barrier()
+
+    def _keep_epochs(self, count: int) -> None:
+        if not distributed.is_main_process():
+            distributed.barrier()
+            return
+        for name in ("metrics", "timing"):
+            path = self.path / f"{name}.jsonl"
+            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            header = json.dumps({"format_version": FORMAT, "kind": name}) + "\n"
+            write_atomically(path, "".join([header, *lines[1 : 1 + count]]).encode())
+        distributed.barrier()
+
+
+def _is_run(path: Path) -> bool:
+    """Whether this is a folder that a run has made, and nothing else: only such a one may be deleted."""
+    try:
+        config = tomllib.loads((path / "config.toml").read_text())
+    except (OSError, ValueError):
+        return False
+    return "format_version" in config and "mslg" in config.get("versions", {})
+
+
+def earlier_run(start: Path, *, of: Path | None) -> Run:
+    """The run that another, in the folder `of`, goes on from. Its path was written down as typed: it is looked for from
+    the present folder, then from that of the run and those above it."""
+    path = find_run(start, of)
+    if of is not None and not (path / "config.toml").exists():
+        raise FileNotFoundError(
+            f"{of} goes on from the run {start}, and it is found neither from {Path.cwd()} nor from {of.absolute()} or "
+            "a folder above it; put it there, or go to the folder where the run was started"
+        )
+    return Run.open(path)
+
+
+def find_run(start: Path, of: Path | None) -> Path:
+    """Where a run of this path is; where it is nowhere, the path itself."""
+    own = None if of is None else of.absolute()
+    above = [] if own is None else [folder / start for folder in (own, *own.parents)]
+    return next((path for path in (start, *above) if (path / "config.toml").exists()), start)

@@ -1,0 +1,160 @@
+"""A trained model from the folder of its run, or of its export: model.json says how to build it, model.safetensors
+holds its weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ..data.augmentation import Augment, EachImage
+from ..data.batch import Inputs, logits_of
+from ..data.source import Source
+from ..methods.co_teaching import TwoNetworks
+from ..networks.build import factory_for
+from ..runtime.seeds import seeded
+
+FUNCTION = "function "  # before the name of a preparing step that is no word, and so not in the folder
+
+
+class Model(nn.Module):
+    """A trained network that takes what the data gave: the preparation of images is part of it. Returns logits."""
+
+    def __init__(self, network: nn.Module, prepare: Augment, about: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network, self.prepare = network, prepare
+        self.classes: tuple[str, ...] = tuple(about["classes"])
+        self.about = dict(about)  # what model.json says
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.prepare.steps:
+            args = (self.prepare.measuring(args[0] if len(args) == 1 else args),)
+        return logits_of(self.network(*args, **kwargs))
+
+    def example(self, count: int = 2) -> Inputs:
+        """Made-up inputs of the right shape."""
+        if "inputs" not in self.about:
+            raise ValueError(
+                "model.json does not say what the inputs look like, as those of earlier versions do not; train again"
+            )
+        return _made_up(self.about["inputs"], count)
+
+
+def load_model(
+    folder: Path | str, network: str | nn.Module | Callable[[], nn.Module] | None = None, *, prepare: Any = None
+) -> Model:
+    """The model in a folder, ready to predict.
+
+    network  for a network of your own: a module like it, or a function that makes one; its name is in the folder if it
+             was given by name
+    prepare  how images are prepared, where functions of your own did it: words of `augment=` that do the same, or [] for
+              inputs that come prepared
+    """
+    path = Path(folder)
+    if not (path / "model.safetensors").exists():
+        raise FileNotFoundError(
+            f"{path} has no model.safetensors; name the folder of a run that is finished (mslg fit -o {path} --resume "
+            "finishes one) or of mslg export --to safetensors"
+        )
+    about = json.loads((path / "model.json").read_text())
+    steps = _preparation(path, about) if prepare is None else Augment.parse(prepare).prepared()
+    model = Model(with_weights(_maker(path, about, network, steps), path), steps, about)
+    return model.eval()
+
+
+def with_weights(network: nn.Module | Callable[[], nn.Module], folder: Path) -> nn.Module:
+    """A network like the one given, with the weights in the folder."""
+    about = json.loads((folder / "model.json").read_text())["network"]
+
+    def make() -> nn.Module:
+        return copy.deepcopy(network) if isinstance(network, nn.Module) else network()
+
+    two = about.get("class") == TwoNetworks.__name__
+    made = TwoNetworks(make(), make()) if two and not isinstance(network, TwoNetworks) else make()
+    try:
+        made.load_state_dict(load_file(folder / "model.safetensors"))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the model of {folder} is a {about.get('class', '?')}, and its weights do not fit a {type(made).__name__} "
+            f"({' '.join(str(error).split())[:200]})"
+        ) from error
+    return made
+
+
+def described(source: Source, augment: Augment, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What model.json says: how to build the network, its classes, what its inputs are and how they are prepared."""
+    with seeded(torch.device("cpu"), 0, "example"):  # a Dataset may change its items at random
+        example = next(iter(source.store.batches([torch.zeros(1, dtype=torch.int64)])))
+    steps = augment.prepared().steps
+    found: dict[str, Any] = {
+        "network": config["network"],
+        "classes": list(source.classes),
+        "inputs": _shapes(example),
+        "prepare": [f"{FUNCTION * isinstance(step.function, EachImage)}{step.word}" for step in steps],
+    }
+    data = config.get("data", {})
+    if data.get("features") is not None:
+        keys = {"network": "features", "weights": "features_weights", "prepare": "features_prepare"}
+        found["features_of"] = {name: data[key] for name, key in keys.items() if data.get(key) is not None}
+    return found
+
+
+def _maker(path: Path, about: Mapping[str, Any], network: Any, prepare: Augment) -> nn.Module | Callable[[], nn.Module]:
+    if network is not None and not isinstance(network, str):
+        found: nn.Module | Callable[[], nn.Module] = network
+        return found
+    settings = dict(about["network"]) if network is None else {"name": network}
+    if settings.get("name") is None:
+        raise ValueError(
+            f"the network of {path} is a {settings.get('class', 'module')} that was made in Python, so its folder does "
+            "not say how; pass network=: a module like it, a function that makes one, or package.module:factory"
+        )
+    name, weights = settings.pop("name"), settings.pop("weights", None)  # all weights are in the folder
+    settings.pop("class", None)
+    unfilled = Model(nn.Identity(), prepare, about)
+    factory = factory_for(name, prepare.measuring(unfilled.example()), len(about["classes"]), **settings)
+
+    def make() -> nn.Module:
+        made = factory()
+        if weights is not None and hasattr(made, "transform_input"):
+            made.transform_input = True  # type: ignore[assignment]  # as torchvision sets it with pretrained weights
+        return made
+
+    return make
+
+
+def _preparation(path: Path, about: Mapping[str, Any]) -> Augment:
+    words = about.get("prepare", [])
+    functions = [word.removeprefix(FUNCTION) for word in words if word.startswith(FUNCTION)]
+    if functions:
+        raise ValueError(
+            f"the images of {path} were prepared by functions that its folder cannot hold ({', '.join(functions)}); "
+            "pass prepare=: words that do the same, such as ['normalise-imagenet'], or [] for inputs that come prepared"
+        )
+    return Augment.parse(words)
+
+
+def _shapes(inputs: Inputs) -> Any:
+    if isinstance(inputs, Tensor):
+        return {"shape": list(inputs.shape[1:]), "dtype": str(inputs.dtype).removeprefix("torch.")}
+    if isinstance(inputs, Mapping):
+        return {name: _shapes(value) for name, value in inputs.items()}
+    return [_shapes(value) for value in inputs]
+
+
+def _made_up(shapes: Any, count: int) -> Inputs:
+    if isinstance(shapes, list):
+        return tuple(_made_up(part, count) for part in shapes)
+    if not isinstance(shapes.get("shape"), list):
+        return {name: _made_up(part, count) for name, part in shapes.items()}
+    dtype = getattr(torch, shapes["dtype"])
+    shape = (count, *shapes["shape"])
+    if not dtype.is_floating_point:
+        return torch.zeros(shape, dtype=dtype)  # a token that every vocabulary has
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(dtype)

@@ -1,0 +1,87 @@
+"""What a run leaves behind: its numbers, its model, its labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ..data.source import Source
+from ..data.splits import Splits
+from ..data.texts import vocabulary_of
+from ..issues.ranked_list import Judgement, write_labels
+from ..issues.suspects import write_suspects
+from ..runtime.files import write_atomically
+from ..training.evaluation import Evaluation
+from ..training.loop import EpochRecord, Position
+from ..training.method import Method
+from .folder import Run
+from .load_model import described
+from .model_card import write_card
+
+
+def summarise(records: list[EpochRecord], evaluation: Evaluation, data: Splits, *, state: str) -> dict[str, Any]:
+    """The numbers of the last epoch, and of the epoch that was best on the select part."""
+    if not records:
+        return {"state": state, "epochs": 0}
+    summary: dict[str, Any] = {
+        "state": state,
+        "epochs": len(records),
+        "training_samples": len(data.train),
+        "clean_samples": {
+            name: 0 if part is None else len(part)
+            for name, part in {"meta": data.clean, "select": data.select, "report": data.report}.items()
+        },
+        "last": finite(records[-1].metrics),
+    }
+    if data.select is not None:
+        best = max(records, key=lambda record: record.metrics["select/accuracy"])
+        summary["best_on_select"] = {"epoch": best.epoch, **finite(best.metrics)}
+    if (per_class := evaluation.per_class()) is not None:
+        summary["test_accuracy_per_class"] = [None if math.isnan(value) else value for value in per_class]
+    return summary
+
+
+def remembered(run: Run) -> dict[str, Any]:
+    """What an earlier summary of the same run says that training alone does not find out: the comparison."""
+    earlier = run.read_json("summary.json") if (run.path / "summary.json").exists() else {}
+    return {key: earlier[key] for key in ("comparison",) if key in earlier}
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def write_results(
+    run: Run,
+    method: Method,
+    data: Splits,
+    source: Source,
+    position: Position,
+    judgement: Judgement,
+    summary: dict[str, Any],
+) -> None:
+    """The model, the classes, the labels, the suspects and the summary."""
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
+    write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
+    run.write_json("model.json", described(source, data.augment, run.config))
+    if (vocabulary := vocabulary_of(source.store)) is not None:
+        run.write_json("vocabulary.json", vocabulary.as_dict())
+    run.write_json("classes.json", {"classes": list(source.classes)})
+    write_labels(run.path / "labels.parquet", source, data, method, position.history, judgement)
+    write_suspects(run.path, source, data, method, position.history)
+    write_summary(run, summary)
+
+
+def write_summary(run: Run, summary: Mapping[str, Any]) -> None:
+    """The numbers, for programs and for people."""
+    run.write_json("summary.json", summary)
+    write_card(run)
+
+
+def _own_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, value) for name, value in network.state_dict().items() if isinstance(value, Tensor)]

@@ -1,0 +1,1 @@
+"""What everything else stands on: seeds, precision, processes, files, versions."""

@@ -1,0 +1,221 @@
+"""A sweep's pictures: accuracy and label accuracy over epochs, accuracy over the size of the clean set."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..registry import expect_name
+from ..runtime.files import write_atomically
+from .grid import Axis, Cell, Grid
+from .ledger import Finished
+
+Key = tuple[str, str, int]
+KINDS = ("epochs", "labels", "clean")
+FILES = (".png", ".svg", ".pdf")
+# Okabe and Ito's colours, told apart by everyone; the yellow is left out: on white nobody sees it.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("-", "--", ":", "-.")
+MARKERS = "os^Dv"
+ACROSS = 3  # panels side by side
+WIDTH = 8.6  # inches
+
+
+class Line(NamedTuple):
+    """A mean over seeds with its deviation, in percent."""
+
+    x: list[int]
+    mean: list[float]
+    sd: list[float]  # 0 for a single seed
+
+
+class Panel(NamedTuple):
+    """Lines under a title, by label; those in `dashed` belong to the solid ones of the same label."""
+
+    title: str
+    lines: dict[str, Line]
+    dashed: dict[str, Line]
+
+
+def panels(grid: Grid, results: Mapping[Key, Finished], kind: str = "epochs") -> list[Panel]:
+    """What is to be drawn; only what there is something of."""
+    expect_name("kind of picture", kind, KINDS)
+    if kind == "clean":
+        return _over_clean(grid, results)
+    found = []
+    for column in grid.columns:
+        runs = {
+            row.name: [results[key] for seed in grid.seeds if (key := (row.name, column.name, seed)) in results]
+            for row in grid.rows
+        }
+        if kind == "epochs":
+            panel = Panel(column.name, _curves(runs, "test/accuracy"), {})
+        else:
+            panel = Panel(column.name, _curves(runs, "labels/accuracy"), _curves(runs, "predictions/accuracy"))
+        found.append(panel)
+    return [panel for panel in found if panel.lines or panel.dashed]
+
+
+def over_epochs(runs: Sequence[Finished], name: str) -> Line:
+    """A curve's mean and deviation over runs, at the epochs (counted from 1) that all of them have."""
+    points = [
+        {epoch + 1: value for epoch, value in zip(run.epochs, run.curves[name]) if value is not None}
+        for run in runs
+        if name in run.curves
+    ]
+    shared = sorted(set.intersection(*map(set, points))) if points else []
+    return _line({epoch: [100 * each[epoch] for each in points] for epoch in shared})
+
+
+def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs") -> None:
+    """Draw the panels into a .png, .svg or .pdf."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    if path.suffix not in FILES:
+        raise ValueError(f"{path} must end in {', '.join(FILES)}")
+    style = {"svg.hashsalt": "mslg", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    across = min(ACROSS, len(panels))
+    down = -(-len(panels) // across)
+    labels = list(dict.fromkeys(label for panel in panels for label in (*panel.lines, *panel.dashed)))
+    width = max(4.6, WIDTH * across / ACROSS)
+    with rc_context(style):
+        height = 0.5 + 2.5 * down + 0.19 * -(-len(labels) // _legend_columns(labels, width))
+        figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+        figure.set_facecolor("white")
+        axes = figure.subplots(down, across, squeeze=False, sharey=kind == "clean")  # methods beside each other
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        for axis, panel in zip(axes.flat, panels):
+            _draw_panel(axis, panel, labels, kind)
+        for row in axes:
+            row[0].set_ylabel({"labels": "right labels (%)"}.get(kind, "test accuracy (%)"))
+        figure.suptitle(title, fontsize=11)
+        _legend(figure, labels, kind, any(panel.dashed for panel in panels))
+        content = BytesIO()
+        unstamped = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[path.suffix]
+        figure.savefig(content, format=path.suffix[1:], metadata=unstamped)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())
+
+
+def _draw_panel(axis: Any, panel: Panel, labels: list[str], kind: str) -> None:
+    for lines, second in ((panel.lines, False), (panel.dashed, True)):
+        for label, line in lines.items():
+            look = _look(labels.index(label), kind, second)
+            axis.plot(line.x, line.mean, label=label, **look)
+            if not second:
+                low = [mean - sd for mean, sd in zip(line.mean, line.sd)]
+                high = [mean + sd for mean, sd in zip(line.mean, line.sd)]
+                axis.fill_between(line.x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axis.set_title(panel.title, fontsize=9)
+    axis.grid(color="#e4e4e4", linewidth=0.6)
+    axis.set_axisbelow(True)
+    if kind == "clean":
+        sizes = sorted({x for line in panel.lines.values() for x in line.x})
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45 if len(sizes) > 5 else 0)
+        axis.minorticks_off()
+        axis.set_xlabel("clean samples")
+    else:
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set_xlabel("epoch")
+
+
+def _look(number: int, kind: str, second: bool) -> dict[str, Any]:
+    """Seven colours; then the same again with other dashes, or with other markers where dashes mean something else."""
+    colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS)
+    if kind == "epochs":
+        return {"color": colour, "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.4}
+    marker = MARKERS[turn % len(MARKERS)] if kind == "clean" or turn else None
+    width = {"linewidth": 1.0 if second else 1.4, "markersize": 3.5}
+    return {"color": colour, "linestyle": "--" if second else "-", "marker": marker, **width}
+
+
+def _legend(figure: Any, labels: list[str], kind: str, dashed: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=label, **_look(number, kind, False)) for number, label in enumerate(labels)]
+    if kind == "labels" and dashed:
+        for words, dash in {"label table": "-", "predictions": "--"}.items():
+            handles.append(Line2D([], [], label=words, color="#777777", linestyle=dash))
+    columns = _legend_columns([str(handle.get_label()) for handle in handles], figure.get_figwidth())
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """As many as fit below the panels."""
+    longest = max(map(len, labels))
+    return max(1, min(len(labels), int(width / (0.55 + 0.068 * longest))))
+
+
+def _curves(runs: Mapping[str, Sequence[Finished]], name: str) -> dict[str, Line]:
+    lines = {row: over_epochs(found, name) for row, found in runs.items()}
+    return {row: line for row, line in lines.items() if line.x}
+
+
+def _line(values: Mapping[int, Sequence[float]]) -> Line:
+    known = {x: several for x, several in sorted(values.items()) if several}
+    deviations = [statistics.stdev(several) if len(several) > 1 else 0.0 for several in known.values()]
+    return Line(list(known), [statistics.fmean(several) for several in known.values()], deviations)
+
+
+def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
+    """A panel for each method, a line for each noise; cells of one line differ in the clean set's size and the seed
+    alone."""
+    rows = {row.name: row for row in grid.rows}
+    points: dict[str, dict[tuple[int, int], Cell]] = {}  # by the other settings: the cell of a size and a seed
+    for cell in grid.cells():
+        result, size = results.get(cell.key), cell.settings["data"].get("clean")
+        if result is None or not isinstance(size, int) or "test/accuracy" not in result.last:
+            continue
+        other = points.setdefault(_apart_from_size(cell), {}).setdefault((size, cell.seed), cell)
+        if other is not cell:
+            raise ValueError(
+                f"'{other.row}', '{other.column}' and '{cell.row}', '{cell.column}' are the same run: {size} clean "
+                f"samples, seed {cell.seed}, no setting differs; leave one out with --row or --column"
+            )
+    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for cells in points.values():
+        first = next(iter(cells.values()))
+        lines = found.setdefault(_method(rows[first.row], first), {})
+        label = _noise(first)
+        if label in lines:  # something else differs too
+            label = f"{label} ({first.row}, {first.column})"
+        line = lines.setdefault(label, {})
+        for (size, _), cell in cells.items():
+            line.setdefault(size, []).append(100 * results[cell.key].last["test/accuracy"])
+    if found and len({size for lines in found.values() for values in lines.values() for size in values}) < 2:
+        raise ValueError(
+            "all cells have clean sets of the same size; this picture is for sweeps whose rows or columns differ in "
+            "data.clean"
+        )
+    return [
+        Panel(method, {noise: _line(values) for noise, values in lines.items()}, {}) for method, lines in found.items()
+    ]
+
+
+def _apart_from_size(cell: Cell) -> str:
+    without = {"data": "clean", "train": "seed"}
+    tables = {
+        name: {key: value for key, value in table.items() if key != without.get(name)}
+        for name, table in cell.settings.items()
+    }
+    return json.dumps(tables, sort_keys=True)
+
+
+def _method(row: Axis, cell: Cell) -> str:
+    """Rows that differ in the size of the clean set are one method."""
+    return str(cell.settings["method"].get("name", "mslg")) if "clean" in row.changes["data"] else row.name
+
+
+def _noise(cell: Cell) -> str:
+    data = cell.settings["data"]
+    kind, rate = data.get("noise"), data.get("rate")
+    if kind is None:
+        return "labels as given"
+    return str(kind) if rate is None else f"{kind} {100 * rate:.0f} %"

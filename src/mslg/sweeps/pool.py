@@ -1,0 +1,219 @@
+"""Worker processes that carry out cells: one core each, replaced when they die."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from ..runtime.machine import processors
+from .grid import Cell
+from .ledger import Finished, finished
+
+log = logging.getLogger("mslg")
+
+TRIES = 2  # a cell whose process died is tried once more: it goes on from its checkpoint
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when numpy and torch are imported
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell, and what running it needs to know of this machine."""
+
+    cell: Cell
+    folder: Path | None  # where the run is kept while it goes on
+    places: dict[str, str | None]
+    device: str = "auto"
+    workers: int = 0  # processes that decode its images
+
+
+@dataclass(frozen=True)
+class Event:
+    """News of a cell: it is begun, an epoch is done, the run is finished, or an error's text."""
+
+    cell: Cell
+    epoch: int = 0
+    epochs: int = 0
+    finished: Finished | None = None
+    error: str | None = None
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    job: Job | None = None
+
+
+def default_processes(device: str) -> int:
+    """Runs at a time: one on a GPU, which several would have to share; else one for each core."""
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return 1 if device.startswith("cuda") else processors()
+
+
+def run_all(jobs: Sequence[Job], processes: int) -> Generator[Event, None, None]:
+    """Carry the jobs out, as many at a time as there are processes; yields what happens."""
+    context = multiprocessing.get_context("spawn")
+    waiting = list(reversed(jobs))
+    tried: dict[tuple[str, str, int], int] = {}
+    daemon = not any(job.workers for job in jobs)  # a daemon may have no processes of its own
+    workers = [_start(context, daemon) for _ in range(min(processes, len(jobs)))]
+    try:
+        for worker in workers:
+            _hand_over(worker, waiting)
+        while any(worker.job is not None for worker in workers):
+            ready = wait([worker.pipe for worker in workers if worker.job is not None])
+            for number, worker in enumerate(workers):
+                if worker.job is None or worker.pipe not in ready:
+                    continue
+                job = worker.job
+                try:
+                    event: Event = worker.pipe.recv()
+                except (EOFError, OSError):  # the process is gone: out of memory, or killed
+                    worker.process.join()
+                    code = worker.process.exitcode
+                    count = tried[job.cell.key] = tried.get(job.cell.key, 0) + 1
+                    if count < TRIES:
+                        log.warning("the process of %s died (exit code %s); trying again", job.cell.name, code)
+                        waiting.append(job)
+                    else:
+                        yield Event(job.cell, error=f"its process died (exit code {code}), {TRIES} times")
+                    workers[number] = _start(context, daemon)
+                    _hand_over(workers[number], waiting)
+                    continue
+                yield event
+                if event.finished is not None or event.error is not None:
+                    _hand_over(worker, waiting)
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join()
+
+
+def _start(context: Any, daemon: bool) -> _Worker:
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=daemon)
+    with _one_core(), _deaf_to_interrupts():  # from its first moment on: its imports take seconds
+        process.start()
+    there.close()
+    return _Worker(process, here)
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C is the parent's: it ends its workers. A process that is started now inherits this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _hand_over(worker: _Worker, waiting: list[Job]) -> None:
+    worker.job = waiting.pop() if waiting else None
+    with suppress(OSError):  # it died before it had anything to do: noticed like any other death
+        worker.pipe.send(worker.job)
+
+
+def _serve(pipe: Connection) -> None:
+    """What a worker process does until it is told to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(1)
+    logging.getLogger("mslg").setLevel(logging.ERROR)
+    while (job := pipe.recv()) is not None:
+        try:
+            pipe.send(Event(job.cell, finished=run_cell(job, pipe)))
+        except Exception as error:
+            if os.environ.get("MSLG_DEBUG"):
+                traceback.print_exc()
+            pipe.send(Event(job.cell, error=f"{type(error).__name__}: {error}"))
+
+
+def _end_with_parent() -> None:
+    """When the sweep itself is killed, its workers must not go on writing: the next sweep takes over their folders."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+class _Told:
+    """Progress that is sent to the parent."""
+
+    def __init__(self, cell: Cell, pipe: Connection) -> None:
+        self.cell, self.pipe, self.epochs = cell, pipe, 0
+
+    def begin(self, epochs: int, work: float, done: float) -> None:
+        self.epochs = epochs
+        self.pipe.send(Event(self.cell, 0, epochs))
+
+    def advance(self, work: float, position: Any) -> None: ...
+
+    def epoch(self, record: Any) -> None:
+        self.pipe.send(Event(self.cell, record.epoch + 1, self.epochs))
+
+    def close(self) -> None: ...
+
+
+def run_cell(job: Job, pipe: Connection) -> Finished:
+    """One run, gone on with if it had been begun."""
+    from ..fitting.fit import fit
+    from ..runs.settings import run_recipe
+    from ..training.loop import NonFiniteLoss
+
+    pipe.send(Event(job.cell))
+    begun = time.perf_counter()
+    if job.folder is not None and job.folder.exists() and not (job.folder / "config.toml").exists():
+        shutil.rmtree(job.folder)  # killed before the run had begun
+    settings = job.cell.placed(**job.places)
+
+    def run(**how: bool) -> Any:
+        told = _Told(job.cell, pipe)
+        return run_recipe(
+            settings, fit, workers=job.workers, output=job.folder, device=job.device, progress=told, **how
+        )
+
+    try:
+        try:
+            result = run(resume=job.folder is not None)
+        except ValueError as error:
+            # The folder's name says that the cell is the same: the data, or where it is, has changed since.
+            if not str(error).startswith(f"{job.folder} was started with "):
+                raise
+            result = run(force=True)
+    except NonFiniteLoss:
+        return finished(job.cell, {"state": "failed"}, [], time.perf_counter() - begun)
+    history = result.history.to_dict("records")
+    return finished(job.cell, result.summary, history, time.perf_counter() - begun)

@@ -1,0 +1,1 @@
+"""How a method learns: the interface, the one loop, losses, schedules, what is remembered and measured."""

@@ -1,0 +1,43 @@
+"""What a run will cost, measured on a few plain steps of a copy of its network before it starts."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import torch
+
+from ..data.batch import call
+from ..data.splits import Splits
+from .losses import cross_entropy
+from .method import Method
+
+
+def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> float:
+    """One forward and backward pass of the deployed network on a training batch. The method itself is not touched."""
+    network = copy.deepcopy(method.deployed()).train().requires_grad_(True)  # an averaged one has no gradients
+    batch = next(data.batches(0))
+    taken = []
+    with torch.random.fork_rng(devices=[data.device] if data.device.type == "cuda" else []), method.computing():
+        for _ in range(tries + 1):
+            begun = time.perf_counter()
+            loss = cross_entropy(call(network, batch.inputs).log_softmax(1), batch.label).mean()
+            loss.backward()
+            loss.item()  # waits for a GPU
+            taken.append(time.perf_counter() - begun)
+    return min(taken[1:])
+
+
+def work_of(method: Method, data: Splits, epochs: int, first: int = 0) -> float:
+    """The work from an epoch to the end, in plain steps."""
+    steps = data.steps(method.excluded())
+    return sum(steps * method.relative_cost(epoch) for epoch in range(first, epochs))
+
+
+def in_words(seconds: float) -> str:
+    """A duration as a person would say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,71 @@
+"""Stages and learning-rate schedules as fractions of a run, so that a short run is a small copy of a long one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..registry import unknown
+
+
+class Schedule(Protocol):
+    """A factor on the learning rate at a point of the run between 0 and 1."""
+
+    def __call__(self, progress: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Constant pieces: the factor from each fraction of the run on."""
+
+    factors: Mapping[float, float]
+
+    def __call__(self, progress: float) -> float:
+        reached = [point for point in self.factors if progress + 1e-9 >= point]
+        return self.factors[max(reached)] if reached else 1.0
+
+
+def constant(progress: float) -> float:
+    """The learning rate as given."""
+    return 1.0
+
+
+def cosine(progress: float) -> float:
+    """Half a cosine from the learning rate down to zero."""
+    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "cosine": cosine,
+    "steps": Steps({1 / 3: 0.1, 2 / 3: 0.01}),  # the paper's 40 and 80 of 120 epochs
+    "released-steps": Steps({41 / 120: 0.1, 81 / 120: 0.01}),  # the paper's code changes one epoch later
+    "half-step": Steps({1 / 2: 0.1}),  # the paper's Clothing1M and Food-101N: 5 of 10 epochs
+}
+
+
+def schedule(name: str) -> Schedule:
+    """The schedule of this name."""
+    if name not in SCHEDULES:
+        raise unknown("schedule", name, SCHEDULES)
+    return SCHEDULES[name]
+
+
+def first_epoch(stage: str, start: float, epochs: int) -> int:
+    """The epoch at which a stage starts: a fraction of the run below 1, a number of epochs from 1 on.
+
+    A stage that starts later than the beginning has at least one epoch before it, and must have one in it.
+    """
+    if start < 0:
+        raise ValueError(f"the start of {stage} is {start}; it must be 0 or more")
+    first = round(start * epochs) if start < 1 else round(start)
+    if start > 0:
+        first = max(first, 1)
+    if first >= epochs:
+        raise ValueError(
+            f"a run of {epochs} epoch{'s' if epochs != 1 else ''} never reaches {stage}, which starts after "
+            f"{first}; train for at least {first + 1} epochs or start it earlier"
+        )
+    return first

@@ -1,0 +1,504 @@
+"""How many labels are wrong, and how many of the listed ones: stated, and held against the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize
+from torch import Tensor
+
+from mslg.data.source import TensorStore
+from mslg.data.splits import Samples, Splits
+from mslg.issues.error_rate import (
+    APART,
+    DRAWS,
+    FEW,
+    NONE,
+    SLOPE_RANGE,
+    Calibration,
+    ErrorRate,
+    Interval,
+    _depths,
+    _edges,
+    _level,
+    check_fdr,
+    logistic_slope,
+    missing,
+    state,
+)
+from mslg.issues.posterior import FEWEST, FittedPosterior, Labelled, bayes, posterior_from
+from mslg.issues.wrong_share import class_weights
+from mslg.training.prediction_history import PredictionHistory
+
+
+def noise(rate: float, classes: int = 4) -> Tensor:
+    return torch.full((classes, classes), rate / (classes - 1), dtype=torch.float64).fill_diagonal_(1 - rate)
+
+
+class World(NamedTuple):
+    """Training and clean samples of which everything is known."""
+
+    held_out: Labelled
+    data: Splits
+    history: PredictionHistory
+    probs: Tensor  # of the training samples, as the finished network has them
+    true: Tensor
+
+    @property
+    def given(self) -> Tensor:
+        return self.data.train.label
+
+    def judged(self) -> tuple[ErrorRate, Tensor, Tensor]:
+        """The statement, the odds from the highest to the lowest, and whether each label is wrong."""
+        weighed = posterior_from(self.held_out, self.data, self.history, self.probs.shape[1])
+        odds, order = weighed.evidence.odds(self.probs, self.given).sort(descending=True, stable=True)
+        return state(weighed, odds, self.data, self.history), odds, (self.given != self.true)[order]
+
+
+def samples_of(label: Tensor, given: Tensor | None = None) -> Samples:
+    return Samples(TensorStore(torch.empty(len(label), 0)), torch.arange(len(label)), label, given)
+
+
+def world(
+    seed: int,
+    transition: Tensor = noise(0.3),  # noqa: B008
+    *,
+    samples: int = 1200,
+    clean: int = 400,
+    pairs: bool = True,
+    shares: list[float] | None = None,
+    balanced: bool = False,
+) -> World:
+    """Predictions are surer than they should be, and surer yet of what the network has been trained on. Of the clean
+    samples, which are a fair draw or balanced, two fifths are held out; with or without the labels they were given."""
+    random = torch.Generator().manual_seed(seed)
+    classes = len(transition)
+
+    def draw(count: int) -> tuple[Tensor, Tensor, Tensor]:
+        logits = 2.5 * torch.randn(count, classes, generator=random, dtype=torch.float64)
+        if shares is not None:
+            logits += torch.tensor(shares).log()
+        true = torch.multinomial(logits.softmax(1), 1, generator=random).squeeze(1)
+        given = torch.multinomial(transition[true], 1, generator=random).squeeze(1)
+        return 1.5 * logits, given, true
+
+    logits, given, true = draw(samples)
+    history = PredictionHistory(given, classes)
+    history.fold(torch.arange(samples), logits.log_softmax(1).float())
+    memorised = (logits + 2 * F.one_hot(given, classes)).softmax(1).half()
+    if balanced:
+        pool = draw(30 * clean)
+        each = torch.cat([(pool[2] == label).nonzero().flatten()[: clean // classes] for label in range(classes)])
+        chosen = each[torch.randperm(len(each), generator=random)]
+        parts = [part[chosen] for part in pool]
+    else:
+        parts = list(draw(clean))
+    first = round(0.4 * len(parts[2]))
+    held, steering = ([part[:first] for part in parts], [part[first:] for part in parts])
+    unknown = torch.full((first,), -1)
+    data = Splits(
+        samples_of(given),
+        samples_of(steering[2], steering[1] if pairs else None),
+        samples_of(held[2], held[1] if pairs else None),
+        None,
+        seed=seed,
+    )
+    held_out = Labelled(held[0].softmax(1).float(), held[1] if pairs else unknown, held[2], torch.arange(first))
+    return World(held_out, data, history, memorised, true)
+
+
+def calibration(seed: int = 0, samples: int = 200) -> tuple[Calibration, Tensor]:
+    """Any draws, and odds from the highest to the lowest."""
+    random = torch.Generator().manual_seed(seed)
+    odds = (3 * torch.randn(samples, generator=random, dtype=torch.float64) - 2).sort(descending=True).values
+    slope, level = (torch.rand(DRAWS, generator=random, dtype=torch.float64) for _ in range(2))
+    floor, share = (0.2 * torch.rand(DRAWS, generator=random, dtype=torch.float64) for _ in range(2))
+    return Calibration(-1.7, 2.8, 1 + slope, level - 2, floor, share, seed), odds
+
+
+def chances(of: Calibration, odds: float) -> list[float]:
+    """P(wrong) in each draw, by the formula."""
+    z = (odds - of.mean) / of.spread
+    draws = zip(of.slope.tolist(), of.level.tolist(), of.floor.tolist())
+    return [(1 - floor) / (1 + math.exp(-(level + slope * z))) for slope, level, floor in draws]
+
+
+def test_the_chance_of_a_wrong_label_is_the_formula() -> None:
+    found, odds = calibration()
+    chance = found.chance(odds)
+    for value, each in zip(chance.tolist(), odds.tolist()):
+        draws = chances(found, each)
+        assert value == pytest.approx(sum(draws) / DRAWS, abs=1e-5)
+    assert (chance.diff() <= 0).all(), "higher odds, higher chance"
+    assert torch.allclose(
+        found.chance(torch.full((3,), 1.5).double()), found.chance(torch.tensor([1.5, -9.0]).double())[0]
+    )
+
+
+def test_precision_is_the_mean_chance_of_the_first_so_many() -> None:
+    found, odds = calibration()
+    depths = [1, 2, 7, 50, 123, 200]
+    by_hand = [chances(found, each) for each in odds.tolist()]
+    told = found.precision(odds, depths)
+    for depth, interval in zip(depths, told):
+        expected = sum(sum(draws) for draws in by_hand[:depth]) / (depth * DRAWS)
+        assert interval.estimate == pytest.approx(expected, rel=1e-9)
+        assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
+    estimates = [interval.estimate for interval in told]
+    assert estimates == sorted(estimates, reverse=True), "the longer the list, the more of it is right"
+    assert found.precision(odds, depths) == told, "the same whenever it is asked"
+
+
+def test_precision_of_a_long_list_is_as_exact_as_it_need_be() -> None:
+    found, odds = calibration(samples=30_000)
+    depths = [10, 13, 1000, 1001, 12_345, 30_000]
+    exact = found._drawn(odds).mean(0).cumsum(0)
+    for depth, interval in zip(depths, found.precision(odds, depths)):
+        assert interval.estimate == pytest.approx(float(exact[depth - 1]) / depth, abs=1e-3)
+
+
+def test_the_interval_holds_what_chance_can_do() -> None:
+    """Even with all draws alike: of ten with even chances, not always five are wrong."""
+    same = {name: torch.zeros(DRAWS, dtype=torch.float64) for name in ("slope", "level", "floor")}
+    sure = Calibration(0.0, 1.0, **same, share=torch.full((DRAWS,), 0.5, dtype=torch.float64))
+    odds = torch.zeros(1000, dtype=torch.float64)
+    ten, thousand = sure.precision(odds, [10, 1000])
+    assert ten.estimate == thousand.estimate == 0.5
+    assert (ten.low, ten.high) == pytest.approx((0.2, 0.8), abs=0.11)
+    assert (thousand.low, thousand.high) == pytest.approx((0.474, 0.526), abs=0.02)
+    assert sure.share_among(1000).high == pytest.approx(0.526, abs=0.02)
+    (one,) = sure.precision(odds, [1])
+    assert (one.low, one.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("expected", [0.3, 2.0, 8.0])
+def test_the_slope_is_that_of_a_logistic_regression(expected: float) -> None:
+    random = torch.Generator().manual_seed(3)
+    z = torch.randn(12, 90, generator=random, dtype=torch.float64)
+    wrong = (torch.rand(90, generator=random) < torch.sigmoid(2.5 * z[0] - 1)).double()
+    wrong[:4] = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    weight = torch.empty(12, 90, dtype=torch.float64).exponential_(generator=random)
+    found = logistic_slope(z, wrong, weight, torch.full((12,), expected, dtype=torch.float64))
+    for row in range(12):
+
+        def loss(parameters: Any, row: int = row) -> float:
+            level, slope = parameters
+            logits = level + slope * z[row]
+            likelihood = (weight[row] * F.binary_cross_entropy_with_logits(logits, wrong, reduction="none")).sum()
+            held = (slope - expected) ** 2 / (SLOPE_RANGE * expected) ** 2 / 2
+            return float(likelihood) + held + 1e-3 * level**2 / 2
+
+        best = minimize(
+            loss, [0.0, expected], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000}
+        )
+        assert float(found[row]) == pytest.approx(max(best.x[1], 0.01), abs=1e-3)
+
+
+@pytest.mark.parametrize("wrong", ["none", "all", "one", "apart"])
+def test_the_slope_is_finite_where_plain_regression_has_none(wrong: str) -> None:
+    z = torch.linspace(-2, 2, 60, dtype=torch.float64).expand(5, -1)
+    labels = {"none": z[0] > 9, "all": z[0] > -9, "one": z[0] >= 2, "apart": z[0] > 0}[wrong].double()
+    expected = torch.tensor([1e-6, 0.1, 1.0, 5.0, 12.0], dtype=torch.float64)
+    found = logistic_slope(z, labels, torch.ones(5, 60, dtype=torch.float64), expected)
+    assert torch.isfinite(found).all()
+    assert (found >= 0.01).all()
+    assert (found <= 4 * expected + 0.05).all(), "held near what is expected"
+
+
+def test_the_level_gives_the_share() -> None:
+    random = torch.Generator().manual_seed(0)
+    for samples in (2, 30, 20_000):
+        z = torch.randn(samples, generator=random, dtype=torch.float64).sort(descending=True).values
+        slope = 3 * torch.rand(40, generator=random, dtype=torch.float64)
+        share = torch.rand(40, generator=random, dtype=torch.float64).clamp(1e-3, 1 - 1e-3)
+        level = _level(z, slope, share)
+        found = torch.sigmoid(level[:, None] + slope[:, None] * z).mean(1)
+        assert torch.allclose(found, share, atol=1e-4)
+
+
+def test_bins_and_depths() -> None:
+    for count in (1, 2, 9, 10, 999, 5000, 123_456):
+        edges = _edges(count, [1, count])
+        assert (int(edges[0]), int(edges[-1])) == (0, count)
+        assert (edges.diff() > 0).all()
+        depths = _depths(count)
+        assert depths[-1] == count
+        assert depths == sorted(set(depths))
+    assert _depths(300) == [10, 20, 50, 100, 200, 300]
+    assert _depths(10) == [10]
+    assert _depths(3) == [3]
+
+
+def told(rate: ErrorRate, odds: Tensor, depths: tuple[int, ...]) -> list[Interval]:
+    assert rate.calibration is not None
+    return [rate.calibration.share_among(len(odds)), *rate.calibration.precision(odds, list(depths))]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "repeated", "largest"), [(True, 40, (0.03, 0.05, 0.06)), (False, 24, (0.045, 0.06, 0.08))]
+)
+def test_nine_of_ten_statements_hold(pairs: bool, repeated: int, largest: tuple[float, ...]) -> None:
+    depths = (40, 160)
+    held, missed = torch.zeros(3), torch.zeros(3)
+    for seed in range(repeated):
+        rate, odds, wrong = world(seed, pairs=pairs, samples=500).judged()
+        assert rate.basis == ("pairs" if pairs else "injected")
+        assert rate.held_out == 160
+        truth = [float(wrong[:depth].double().mean()) for depth in (len(odds), *depths)]
+        for place, (interval, value) in enumerate(zip(told(rate, odds, depths), truth)):
+            held[place] += interval.low - 1e-9 <= value <= interval.high + 1e-9
+            missed[place] += abs(interval.estimate - value)
+    assert held.min() >= 0.75 * repeated, f"{held.tolist()} of {repeated} held"
+    assert (missed / repeated < torch.tensor(largest)).all(), f"off by {(missed / repeated).tolist()}"
+
+
+def test_the_mean_chance_of_all_is_the_share() -> None:
+    """The statements about the list and about all labels must not contradict each other."""
+    for rate in (0.02, 0.3):
+        found, odds, _ = world(1, noise(rate)).judged()
+        share, everything = told(found, odds, (len(odds),))
+        assert everything.estimate == pytest.approx(share.estimate, rel=0.02)
+        assert found.calibration is not None
+        assert float(found.calibration.chance(odds).mean()) == pytest.approx(share.estimate, rel=0.03)
+
+
+def test_no_label_is_wrong() -> None:
+    found, odds, wrong = world(0, noise(0.0)).judged()
+    assert not wrong.any()
+    share, first, everything = told(found, odds, (10, len(odds)))
+    assert share.low < 0.005
+    assert share.high < 0.02, "400 clean samples without a wrong one"
+    assert first.estimate < 0.3
+    assert everything.estimate < 0.01
+    assert found.cut(odds, 0.1) == 0
+
+
+def test_every_label_is_wrong() -> None:
+    found, odds, wrong = world(0, noise(1.0)).judged()
+    assert wrong.all()
+    share, first = told(found, odds, (50,))
+    assert share.low > 0.97
+    assert first.estimate > 0.97
+    assert found.cut(odds, 0.1) == len(odds)
+
+
+def test_one_wrong_label_among_the_held_out() -> None:
+    made = world(0, noise(0.0))
+    given = made.held_out.given.clone()
+    given[0] = (given[0] + 1) % 4
+    found, odds, _ = made._replace(held_out=made.held_out._replace(given=given)).judged()
+    share, first = told(found, odds, (10,))
+    assert 0 <= share.low < 1 / 400 < share.high < 0.02
+    assert 0 <= first.low <= first.estimate <= first.high < 0.5
+
+
+def test_odds_that_are_all_equal_say_nothing_more_than_the_share() -> None:
+    made = world(0)
+    held_out = made.held_out._replace(probs=torch.full_like(made.held_out.probs, 0.25))
+    flat = made._replace(held_out=held_out, probs=torch.full_like(made.probs, 0.25))
+    weighed = posterior_from(flat.held_out, flat.data, flat.history, 4)
+    odds = torch.full((1200,), 0.7, dtype=torch.float64)
+    found = state(replace(weighed, odds=torch.zeros(160, dtype=torch.float64)), odds, flat.data, flat.history)
+    share, first, everything = told(found, odds, (20, 1200))
+    assert first.estimate == pytest.approx(share.estimate, rel=0.02)
+    assert everything.estimate == pytest.approx(share.estimate, rel=0.02)
+    assert found.calibration is not None
+    assert torch.allclose(found.calibration.chance(odds), torch.tensor(share.estimate).double(), rtol=0.02)
+
+
+@pytest.mark.parametrize("samples", [2, 3, 7])
+def test_short_lists(samples: int) -> None:
+    found, odds, _ = world(0, samples=samples).judged()
+    assert found.samples == samples
+    text = json.dumps(found.as_json(odds, odds > odds[-1], 0.1))
+    assert "NaN" not in text
+    assert 0 <= found.cut(odds, 0.3) <= samples
+
+
+def test_a_class_that_no_held_out_sample_has() -> None:
+    for pairs in (True, False):
+        made = world(0, pairs=pairs)
+        held_out = made.held_out.at((made.held_out.verified != 3) & (made.held_out.given != 3)).renumbered()
+        found, odds, wrong = made._replace(held_out=held_out).judged()
+        (share, first) = told(found, odds, (50,))
+        assert math.isfinite(first.estimate)
+        assert share.low - 0.1 < float(wrong.double().mean()) < share.high + 0.1
+
+
+def test_many_classes_with_few_samples_each() -> None:
+    found, odds, wrong = world(0, noise(0.3, 30), clean=300).judged()
+    share, first = told(found, odds, (50,))
+    assert abs(share.estimate - float(wrong.double().mean())) < 0.06
+    assert first.estimate > share.estimate
+    assert abs(first.estimate - float(wrong[:50].double().mean())) < 0.2
+    # Without pairs 900 entries of a matrix would be asked of the held-out samples, fewer than 10 a class.
+    found = world(0, noise(0.3, 30), clean=300, pairs=False).judged()[0]
+    assert (found.basis, found.why, found.calibration) == ("none", APART, None)
+
+
+UNEVEN = torch.tensor(
+    [[0.6, 0.4 / 3, 0.4 / 3, 0.4 / 3], [0.05, 0.85, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05], [0.05, 0.05, 0.05, 0.85]],
+    dtype=torch.float64,
+)  # most wrong labels are in the class that is rare among balanced samples
+
+
+def test_clean_samples_in_other_class_shares_are_weighed_by_class() -> None:
+    missed, plain = [], []
+    for seed in range(8):
+        made = world(seed, UNEVEN, shares=[0.85, 0.1, 0.03, 0.02], balanced=True)
+        found, odds, wrong = made.judged()
+        truth = float(wrong.double().mean())
+        missed.append(told(found, odds, ())[0].estimate - truth)
+        assert made.data.pairs is not None
+        given, verified = (torch.cat(parts) for parts in zip(made.held_out[1:3], made.data.pairs))
+        plain.append(float((given != verified).double().mean()) - truth)
+    off, off_plain = (sum(map(abs, each)) / len(each) for each in (missed, plain))
+    assert off_plain > 0.06, "balanced samples show fewer wrong labels than there are"
+    assert off < 0.6 * off_plain
+
+
+def test_clean_samples_drawn_fairly_are_not_weighed() -> None:
+    fair, balanced = (world(3, UNEVEN, shares=[0.85, 0.1, 0.03, 0.02], balanced=each) for each in (False, True))
+    assert (class_weights(*fair.held_out[1:3], 4, fair.data) == 1).all()
+    weights = class_weights(*balanced.held_out[1:3], 4, balanced.data)
+    common, rare = (weights[balanced.held_out.verified == label] for label in (0, 3))
+    assert common.min() > 1 > rare.max()
+    # A class that the training set lacks, in one clean sample of many, is no sign of another draw.
+    label = torch.arange(300) % 3
+    data = Splits(samples_of(label), None, None, None)
+    clean = torch.cat([torch.arange(99) % 3, torch.tensor([3])])
+    assert (class_weights(clean, clean, 4, data) == 1).all()
+
+
+def test_after_a_review_the_statement_is_about_what_is_left() -> None:
+    held: dict[bool, int] = {True: 0, False: 0}
+    for seed in range(6):
+        made = world(seed, noise(0.1), samples=4000)
+        weighed = posterior_from(made.held_out, made.data, made.history, 4)
+        odds, order = weighed.evidence.odds(made.probs, made.given).sort(descending=True, stable=True)
+        wrong = (made.given != made.true)[order]
+        left = replace(made.data, train=made.data.train.at(order[200:].sort().values))
+        share = float(wrong[200:].double().mean())
+        for told_of in (True, False):
+            data = replace(left, decided=200, decided_wrong=int(wrong[:200].sum())) if told_of else left
+            found = state(weighed, odds[200:], data, made.history).calibration
+            assert found is not None
+            low, high = found.share_among(3800)[1:]
+            held[told_of] += low <= share <= high
+    assert held[True] >= 5
+    assert held[False] <= 2, "what was found is still counted"
+
+
+def test_a_review_that_found_more_than_was_to_be_expected_leaves_few() -> None:
+    made = world(0, noise(0.1))
+    found, odds, _ = made._replace(data=replace(made.data, decided=300, decided_wrong=300)).judged()
+    share, everything = told(found, odds, (len(odds),))
+    assert 0 <= share.low <= share.estimate < 0.01
+    assert everything.estimate < 0.01
+
+
+def test_the_same_seed_gives_the_same_statement() -> None:
+    made = world(5)
+    flagged = made.judged()[1] > 0
+    first, second = (made.judged()[0].as_json(made.judged()[1], flagged, None) for _ in range(2))
+    assert first == second
+    other = made._replace(data=replace(made.data, seed=6)).judged()
+    assert other[0].as_json(other[1], flagged, None) != first
+
+
+def test_what_each_basis_needs() -> None:
+    made = world(0)
+    assert missing(made.data) is None
+    assert made.judged()[0].why is None
+    alone = replace(made.data, select=None)
+    assert missing(alone) == NONE
+    rate = state(FittedPosterior(bayes(noise(0.3)), "none"), torch.zeros(9), alone, made.history)
+    assert (rate.basis, rate.held_out, rate.why, rate.calibration) == ("none", 0, NONE, None)
+    assert "200 clean samples" in NONE
+    assert made.data.select is not None
+    assert made.data.select.given is not None
+    for known in (FEWEST - 1, FEWEST):
+        given = torch.where(torch.arange(160) < known, made.data.select.given, -1)
+        data = replace(made.data, select=replace(made.data.select, given=given))
+        rate = made._replace(data=data, held_out=made.held_out._replace(given=given)).judged()[0]
+        assert (rate.basis, rate.why) == (("pairs", None) if known == FEWEST else ("none", FEW))
+        assert missing(data) == rate.why
+        assert rate.held_out == (known if known == FEWEST else 0)
+    apart = world(0, pairs=False)
+    assert missing(apart.data) is None
+    assert apart.judged()[0].basis == "injected"
+
+
+def test_without_a_statement_no_list_can_be_kept_to_an_error_rate() -> None:
+    made = world(0)
+    alone = replace(made.data, select=None)
+    rate = state(FittedPosterior(bayes(noise(0.3)), "none"), torch.zeros(9), alone, made.history)
+    advice = r"fdr = 0\.1 cannot be kept: no clean samples are held out.*; give more clean samples, or leave fdr out"
+    with pytest.raises(ValueError, match=advice):
+        rate.cut(torch.zeros(9), 0.1)
+    with pytest.raises(ValueError, match=advice):
+        check_fdr(0.1, alone)
+    check_fdr(0.1, made.data)
+    for fdr in (0.0, 1.0, -0.1, 10.0, math.nan):
+        with pytest.raises(ValueError, match=f"fdr is {fdr}; it must be between 0 and 1"):
+            check_fdr(fdr, made.data)
+    assert rate.as_json(torch.zeros(9), torch.zeros(9, dtype=torch.bool), None) == {
+        "basis": "none",
+        "samples": 0,
+        "fdr": None,
+        "why": NONE,
+    }
+
+
+def test_a_list_is_cut_where_its_error_rate_is_reached() -> None:
+    for seed in range(4):
+        rate, odds, wrong = world(seed).judged()
+        assert rate.calibration is not None
+        depths = [rate.cut(odds, fdr) for fdr in (0.02, 0.05, 0.1, 0.2, 0.4)]
+        assert depths == sorted(depths)
+        for fdr, depth in zip((0.1, 0.2, 0.4), depths[2:]):
+            assert depth > 20
+            told_there, told_after = rate.calibration.precision(odds, [depth, min(depth + 15, len(odds))])
+            assert told_after.estimate < 1 - fdr <= told_there.estimate
+            assert 1 - float(wrong[:depth].double().mean()) < fdr + 0.12
+
+
+def test_the_statement_as_json() -> None:
+    rate, odds, _ = world(0).judged()
+    flagged = torch.zeros(1200, dtype=torch.bool)
+    flagged[:250:2] = True
+    found = rate.as_json(odds, flagged, 0.1)
+    assert list(found) == ["basis", "samples", "fdr", "why", "share", "count", "precision", "flagged"]
+    assert found == json.loads(json.dumps(found, allow_nan=False))
+    assert (found["basis"], found["samples"], found["fdr"], found["why"]) == ("pairs", 160, 0.1, None)
+    for name in ("share", "count"):
+        assert list(found[name]) == ["estimate", "low", "high"]
+    assert found["count"]["estimate"] == pytest.approx(1200 * found["share"]["estimate"])
+    assert [list(step) for step in found["precision"]] == [["depth", "estimate", "low", "high"]] * 8
+    assert [step["depth"] for step in found["precision"]] == [10, 20, 50, 100, 200, 500, 1000, 1200]
+    assert found["flagged"]["depth"] == 125
+    assert rate.calibration is not None
+    among = rate.calibration.chance(odds[flagged]).mean()
+    assert found["flagged"]["estimate"] == pytest.approx(float(among), abs=1e-3)
+    assert rate.as_json(odds, flagged & False, None)["flagged"] == {"depth": 0}
+
+
+def test_a_million_labels_take_no_time() -> None:
+    made = world(0)
+    weighed = posterior_from(made.held_out, made.data, made.history, 4)
+    odds = 3 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    begun = time.process_time()
+    rate = state(weighed, odds, made.data, made.history)
+    ordered = odds.sort(descending=True).values
+    depth = rate.cut(ordered, 0.2)
+    assert rate.calibration is not None
+    rate.calibration.chance(odds)
+    rate.as_json(ordered, torch.arange(1_000_000) < depth, 0.2)
+    assert time.process_time() - begun < 3

@@ -1,0 +1,260 @@
+"""Frozen features: the input of a backbone's head, computed once, kept by content, and trained on."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.utils.data import Dataset
+from typer.testing import CliRunner
+
+from mslg.cli.app import app
+from mslg.data.augmentation import Augment
+from mslg.data.source import Source, make_source
+from mslg.networks.features import backbone, cache_folder, extract, preparation
+from mslg.runs.settings import load_recipe
+from tests.support.factories import told
+from tests.support.libraries import torchvision_or_skip
+
+PIXELS = np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32)
+LABELS = np.arange(30) % 3
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSLG_CACHE", str(tmp_path / "cache"))
+
+
+def source(pixels: np.ndarray = PIXELS, labels: np.ndarray = LABELS) -> Source:
+    return make_source(pixels, labels)
+
+
+def network(seed: int = 0, classes: int = 3) -> nn.Module:
+    torch.manual_seed(seed)
+    body = told(num_classes=7, in_channels=1)
+    body[-1] = nn.Linear(16, classes)  # type: ignore[operator]
+    return body
+
+
+def rows(found: Source) -> torch.Tensor:
+    return torch.cat(list(found.store.batches([torch.arange(len(found))])))
+
+
+def files() -> list[Path]:
+    return sorted((cache_folder() / "features").iterdir())
+
+
+def test_features_are_what_goes_into_the_head() -> None:
+    body = network().train()
+    found = extract(source(), body, batch_size=7)
+    with torch.no_grad():
+        slow = torch.stack([body[:-1](torch.as_tensor(image)[None])[0] for image in PIXELS])  # type: ignore[index]
+    assert torch.allclose(rows(found), slow, atol=1e-6)
+    assert found.ids == source().ids
+    assert torch.equal(found.label, source().label)
+    assert body.training, "left in the mode it was in"
+    assert not body[-1]._forward_pre_hooks  # type: ignore[index]
+
+
+def test_images_are_prepared_first() -> None:
+    plain, changed = extract(source(), network()), extract(source(), network(), prepare=Augment.parse("normalise-0.5"))
+    assert torch.equal(rows(changed), rows(extract(source(2 * PIXELS - 1), network())))
+    assert not torch.equal(rows(changed), rows(plain))
+
+
+class Counting(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.calls = body, 0
+
+    def forward(self, images: torch.Tensor) -> Any:
+        self.calls += 1
+        return self.body(images)
+
+
+def test_the_same_content_is_computed_once_whatever_the_labels_and_the_head() -> None:
+    first, second = Counting(network()), Counting(network())
+    second.body[-1] = nn.Linear(16, 5)  # type: ignore[index,operator]
+    expected = rows(extract(source(), first))
+    assert torch.equal(rows(extract(source(labels=LABELS[::-1].copy()), second)), expected)
+    assert (first.calls, second.calls) == (1, 0)
+    assert len(files()) == 1
+
+
+@pytest.mark.parametrize("change", ["weights", "pixels", "preparation", "samples"])
+def test_anything_that_changes_the_features_is_computed_anew(change: str) -> None:
+    extract(source(), network())
+    other = PIXELS.copy()
+    other[29, 0, 7, 7] += 0.01
+    body = Counting(network(seed=1 if change == "weights" else 0))
+    data = {"pixels": source(other), "samples": source(PIXELS[:20], LABELS[:20])}.get(change, source())
+    prepare = Augment.parse("normalise-0.5" if change == "preparation" else None)
+    extract(data, body, prepare=prepare, name="Sequential")
+    assert body.calls == 1
+    assert len(files()) == 2
+
+
+class Lazy(Dataset[tuple[torch.Tensor, int]]):
+    targets = LABELS.tolist()
+
+    def __init__(self, pixels: np.ndarray) -> None:
+        self.pixels = torch.as_tensor(pixels)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
+        return self.pixels[position], self.targets[position]
+
+
+def test_lazily_read_data_is_known_again_too() -> None:
+    first, second, third = (Counting(network()) for _ in range(3))
+    expected = rows(extract(source(), network()))
+    assert torch.equal(rows(extract(make_source(Lazy(PIXELS)), first)), expected)
+    assert torch.equal(rows(extract(make_source(Lazy(PIXELS)), second)), expected)
+    extract(make_source(Lazy(PIXELS + 1)), third)
+    assert (first.calls, second.calls, third.calls) == (1, 0, 1)
+
+
+def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
+    class FileStore:
+        """Like a store of images in files."""
+
+        def __init__(self) -> None:
+            self.inner = source().store
+
+        def __len__(self) -> int:
+            return len(self.inner)
+
+        def path(self, position: int) -> Path:
+            return tmp_path / f"{position}.bin"
+
+        def batches(self, indices: Any) -> Any:
+            return self.inner.batches(indices)
+
+    for position in range(30):
+        (tmp_path / f"{position}.bin").write_bytes(b"x")
+    bodies = [Counting(network()) for _ in range(3)]
+    extract(replace(source(), store=FileStore()), bodies[0])
+    extract(replace(source(), store=FileStore()), bodies[1])
+    (tmp_path / "17.bin").write_bytes(b"another")
+    extract(replace(source(), store=FileStore()), bodies[2])
+    assert [body.calls for body in bodies] == [1, 0, 1]
+
+
+def test_an_interrupted_extraction_leaves_nothing_behind() -> None:
+    class Dies(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.calls = network(), 0
+
+        def forward(self, images: torch.Tensor) -> Any:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return self.body(images)
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(source(), Dies(), batch_size=10)
+    assert files() == []
+
+
+def test_a_damaged_file_is_computed_anew(caplog: pytest.LogCaptureFixture) -> None:
+    expected = rows(extract(source(), network())).clone()
+    files()[0].write_bytes(files()[0].read_bytes()[:200])
+    assert torch.equal(rows(extract(source(), network())), expected)
+    assert "is damaged" in caplog.text
+
+
+def test_random_changes_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    found = preparation("mlp", source(), Augment.parse("flip crop-4 normalise-0.5"))
+    assert found.words == ["normalise-0.5"]
+    assert "nothing random is done to the images: flip crop-4" in caplog.text
+
+
+def test_networks_of_libraries_get_the_images_they_were_trained_on() -> None:
+    assert preparation("torchvision:resnet50", source()).words == [
+        *("rgb", "resize-224", "centre-224", "normalise-imagenet")
+    ]
+    assert preparation("timm:x", source(), Augment.parse("resize-64")).words == ["resize-64"]
+
+
+def test_a_backbone_does_not_depend_on_the_run_and_untrained_ones_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(1)
+    first = backbone("cnn8", source()).state_dict()
+    torch.manual_seed(2)
+    second = backbone("cnn8", source()).state_dict()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert "the backbone cnn8 is untrained, so its features say little" in caplog.text
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mslg"):
+        extract(source(), network(), batch_size=3)
+    assert [record.message for record in caplog.records if "of 30 samples" in record.message] == [
+        f"features (Sequential): {count} of 30 samples" for count in (6, 12, 18, 24, 30)
+    ]
+
+
+def test_torchvision_as_a_backbone(tmp_path: Path) -> None:
+    torchvision_or_skip()
+    from torchvision import models
+
+    torch.manual_seed(0)
+    save_file(models.resnet18().state_dict(), tmp_path / "w.safetensors")
+    name, data = "torchvision:resnet18", source(PIXELS[:4], LABELS[:4])
+    prepare = Augment.parse("rgb resize-32")
+    body = backbone(name, data, prepare=prepare, weights=str(tmp_path / "w.safetensors"))
+    assert rows(extract(data, body, prepare=prepare)).shape == (4, 512)
+
+
+def test_features_from_the_command_line_are_computed_once_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "body.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "def make(inputs):\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 48), nn.ReLU(), nn.Linear(48, 10))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    caplog.set_level(logging.INFO, logger="mslg")
+
+    def run(*words: str) -> str:
+        caplog.clear()
+        done = CliRunner().invoke(app, ["fit", *words])
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return caplog.text
+
+    words = [
+        "digits",
+        "--noise",
+        "uniform",
+        "--rate",
+        "0.4",
+        "--clean",
+        "100",
+        "--features",
+        "body:make",
+        "--epochs",
+        "6",
+    ]
+    assert "features (body:make): 1300 of 1300 samples" in run(*words, "-o", "a", "--augment", "normalise-0.5")
+    config = load_recipe("a/config.toml")
+    assert config["data"]["features"] == "body:make"
+    assert config["data"]["features_prepare"] == ["normalise-0.5"]
+    assert config["train"]["augment"] == []
+    assert config["network"]["name"] == "mlp"
+    before = Path("a/metrics.jsonl").read_bytes()
+    assert "features of 1300 samples by body:make were computed before" in run("-o", "a", "--resume")
+    assert Path("a/metrics.jsonl").read_bytes() == before
+    assert "computed before" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")

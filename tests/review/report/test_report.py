@@ -1,0 +1,234 @@
+"""The page as a file: what is in it, what can never be in it, and how large it may grow."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mslg.review.report import write_report
+from mslg.review.report.data import as_data
+from mslg.review.report.gather import gather
+from mslg.review.report.render import render
+from tests.support.run_folders import CLASSES, STATEMENTS, picture, run_folder
+
+HOSTILE = (
+    "<script>window.pwned=1</script>",
+    "\"'><img src=x onerror=window.pwned=1>",
+    "</script><script>window.pwned=1</script>",
+    "\u202edesrever\u202c",
+    "ten thousand " + 10_000 * "x",
+)
+
+
+class Page(HTMLParser):
+    """The elements, the texts and the data of a page, as a browser would find them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.inside = ""
+        self.blocks: dict[str, str] = {}
+        self.feed(path.read_text())
+        self.data = json.loads(self.blocks["application/json"])
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside = dict(attrs).get("type") or tag if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.blocks[self.inside] = self.blocks.get(self.inside, "") + data
+        else:
+            self.texts.append(data)
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+def page_of(folder: Path, **options: int) -> Page:
+    return Page(write_report(folder, **options))
+
+
+def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run", summary=STATEMENTS))
+    assert "About 20 of 60 labels are wrong" in page.text
+    assert "17 to 24, 90 % interval. 30 are flagged and listed, worst first." in page.text
+    assert "Of the first 60 listed about 34 % (28 to 40) are really wrong." in page.text
+    assert "Estimated on 40 clean samples that carry a given and a verified label." in page.text
+    assert "It helped a great deal." in page.text
+    assert "+10.0 −2.0 and +20.0" in page.text
+    assert "Which class is labelled as which" in page.text
+    assert "this run estimated no" not in page.text
+    assert page.data["precision"][0] == {"depth": 10, "estimate": 0.99, "low": 0.97, "high": 1.0}
+
+
+def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
+    page = page_of(
+        run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
+    )
+    assert "30 of 60 labels look wrong" in page.text
+    assert "how many labels are wrong in all: this run made no estimate of it" in page.text
+    assert "whether simpler training would have done as well: too few" in page.text
+    assert "Did it help?" not in page.text
+
+
+def test_cards_hold_what_the_run_kept(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run"), cards=10)
+    cards = page.data["cards"]
+    assert [card["rank"] for card in cards] == list(range(10))
+    assert page.data["classes"] == list(CLASSES)
+    first = cards[0]
+    assert (first["id"], first["given"], first["suggested"]) == ("s000", 0, 1)
+    assert first["history"] == pytest.approx([0.5, 0.25, 0.1667, 0.125, 0.1, 0.0833])
+    assert page.data["epochs"] == [1, 2, 3, 4, 5, 6]
+    assert sum(share for _, share in first["soft"]) == pytest.approx(1, abs=1e-3)
+    assert [page.data["clean"][place]["label"] for place in first["nearest"]] == [0, 2]
+    assert base64.b64decode(first["view"]["data"].partition(",")[2]) == picture(0)
+
+
+def test_the_page_allows_its_own_script_and_style_and_nothing_else(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run"))
+    (policy,) = [meta["content"] for meta in page.tags("meta") if meta.get("http-equiv")]
+    assert policy is not None
+    for kind in ("script", "style"):
+        digest = base64.b64encode(hashlib.sha256(page.blocks[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag, attributes in page.elements:
+        assert not {"src", "style", "action"} & set(attributes), tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+        assert (attributes.get("href") or "#").startswith("#")
+
+
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_names_and_texts_stay_text(tmp_path: Path, kind: str) -> None:
+    ids = [f"{HOSTILE[place % 5]} {place}" for place in range(30)]
+    view = ("text", HOSTILE[2].encode()) if kind == "text" else None
+    matrix = np.full((5, 5), 0.2).tolist()
+    statements = {"transition": matrix, "comparison": {**STATEMENTS["comparison"], "verdict": HOSTILE[0]}}
+    folder = run_folder(
+        tmp_path / "<img src=x>", classes=HOSTILE, samples=30, ids=ids, view=view, summary={**STATEMENTS, **statements}
+    )
+    page = page_of(folder)
+    assert len(page.tags("script")) == 2
+    assert not page.tags("img")
+    assert page.data["classes"] == list(HOSTILE)
+    assert [card["id"] for card in page.data["cards"]] == ids
+    assert not any("\u202e" in text for text in page.texts)
+    assert "⟪U+202E⟫desrever" in page.text
+    assert max(len(text) for text in page.texts) < 2_000
+    assert len((folder / "report.html").read_bytes()) < 1_500_000
+
+
+def test_data_cannot_end_its_script() -> None:
+    value = {"a": "</script><!-- & \u2028\u2029"}
+    text = as_data(value)
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text) == value
+
+
+def test_a_page_that_grows_too_large_gets_smaller_pictures_then_fewer(tmp_path: Path) -> None:
+    run = gather(run_folder(tmp_path / "run", samples=12, side=160), cards=12)
+    whole = render(run)
+    smaller = render(run, budget=len(whole) * 2 // 3)
+    assert len(smaller) <= len(whole) * 2 // 3
+    assert smaller.count(b'"rank":') == 12, "pictures are given up before samples are"
+    least = render(run, budget=100_000)
+    assert 0 < least.count(b'"rank":') < 12
+    assert len(least) <= 100_000
+    assert b"worst of 12 labels" in least
+
+
+@pytest.mark.slow
+def test_a_thousand_large_pictures_stay_below_20_megabytes(tmp_path: Path) -> None:
+    content = picture(0, 224, "WEBP")
+    folder = run_folder(tmp_path / "run", samples=1000, view=("image", content + bytes(30_000 - len(content) % 30_000)))
+    assert write_report(folder, cards=1000).stat().st_size < 20_000_000
+
+
+def test_a_run_from_before_there_were_suspects_has_a_page_without_cards(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run", suspects=0))
+    assert "made before suspects were kept" in page.text
+    assert "Quality of the labels by class" in page.text
+    assert page.data["cards"] == []
+
+
+def test_many_classes_are_folded_away(tmp_path: Path) -> None:
+    classes = tuple(f"class {number}" for number in range(120))
+    matrix = np.eye(120)
+    matrix[3, 5] = 0.5
+    page = page_of(run_folder(tmp_path / "run", classes=classes, samples=600, summary={"transition": matrix.tolist()}))
+    assert "80 more classes" in page.text
+    assert "class 3 class 5 50.0 %" in page.text
+    assert "too many classes for the whole matrix" in page.text
+
+
+def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    first = write_report(folder, tmp_path / "elsewhere" / "one.html")
+    assert first.read_bytes() == write_report(folder, tmp_path / "two.html").read_bytes()
+    assert not (folder / "report.html").exists()
+
+
+WRONG = {
+    "no run": (["classes.json", "config.toml"], "is not a run's folder: it has no config.toml"),
+    "not finished": (
+        ["labels.parquet"],
+        "has no labels.parquet yet; the run is not finished: go on with it by mslg fit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path, name: str) -> None:
+    lost, message = WRONG[name]
+    folder = run_folder(tmp_path / "run")
+    for file in lost:
+        (folder / file).unlink()
+    with pytest.raises(FileNotFoundError, match=re.escape(message)):
+        write_report(folder)
+
+
+def test_a_failed_run_says_that_it_failed(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", summary={"state": "failed", "error": "the loss became nan"})
+    (folder / "labels.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="its training failed: the loss became nan"):
+        write_report(folder)
+
+
+def test_a_million_labels_take_seconds_and_little_memory(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    rows = 1_000_000
+    given = pa.DictionaryArray.from_arrays(np.arange(rows) % 3, list(CLASSES)).cast(pa.string())
+    suggested = pa.DictionaryArray.from_arrays((np.arange(rows) % 6) % 3, list(CLASSES)).cast(pa.string())
+    table = {"given_label": given, "suggested_label": suggested, "is_label_issue": np.zeros(rows, dtype=bool)}
+    pq.write_table(pa.table({**table, "label_quality": np.full(rows, 0.5, np.float32)}), folder / "labels.parquet")
+    begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = write_report(folder)
+    assert time.process_time() - begun < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
+    assert "0 of 1,000,000 labels look wrong" in Page(path).text
+
+
+def test_writing_a_report_does_not_wait_for_torch() -> None:
+    code = "import sys, mslg.review.report; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

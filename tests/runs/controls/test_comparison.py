@@ -1,0 +1,417 @@
+"""The controls of a run: which there are, what they see, what is left of them, and how they survive an interrupt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import mslg
+from mslg.cli.app import app
+from mslg.data.make_splits import make_splits
+from mslg.data.source import make_source
+from mslg.data.splits import Splits
+from mslg.methods import METHODS
+from mslg.methods.mslg.method import MSLG
+from mslg.runs.controls.catalog import CONTROLS, TRIALS
+from mslg.runs.controls.comparison import Comparison
+from mslg.runs.controls.trial import HoldoutPredictions, honest_accuracy
+from mslg.runs.settings import checked
+from mslg.training.loop import NonFiniteLoss
+from mslg.training.loop import train as train_loop
+from mslg.training.method import Method, Task
+from tests.support.blobs import blobs, small_network
+
+DATA = blobs(samples=160, clean=200)
+MORE = blobs(samples=360)
+PAIRED = make_source(MORE.x, MORE.given, verified_labels=MORE.true)
+FAST: dict[str, Any] = {"epochs": 3, "batch_size": 32, "progress": False, "compare": True}
+KEPT = {"config.toml", "metrics.jsonl", "timing.jsonl", "predictions.json", "summary.json", "done"}
+
+
+def fit(noisy: Any = None, clean: Any = None, *, network: Any = small_network, **settings: Any) -> mslg.Result:
+    noisy = (DATA.x, DATA.given) if noisy is None else noisy
+    clean = (DATA.clean_x, DATA.clean_y) if clean is None else clean
+    return mslg.fit(network, noisy, clean, **{**FAST, **settings})
+
+
+def names(result: mslg.Result) -> set[str]:
+    return {row["name"] for row in result.summary["comparison"]["controls"]}
+
+
+class Recorder:
+    """Notes who is trained, on what."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[Method, Splits]] = []
+
+        def noted(method: Method, data: Splits, **others: Any) -> Any:
+            self.seen.append((method, data))
+            return train_loop(method, data, **others)
+
+        monkeypatch.setattr("mslg.runs.execute.train", noted)
+
+    @property
+    def methods(self) -> list[str]:
+        return [type(method).__name__ for method, _ in self.seen]
+
+
+def test_the_summary_tells_what_came_out(tmp_path: Path) -> None:
+    result = fit(output=tmp_path / "run", epochs=6)
+    comparison = result.summary["comparison"]
+    assert comparison["samples"] == 40
+    assert comparison["accuracy"] == pytest.approx(result.summary["last"]["report/accuracy"])
+    assert "of 40 held-out clean samples" in comparison["verdict"]
+    for row in comparison["controls"]:
+        assert row["words"] == CONTROLS[row["name"]].words
+        assert row["difference"] == pytest.approx(comparison["accuracy"] - row["accuracy"])
+        assert -1 <= row["low"] <= row["difference"] <= row["high"] <= 1
+        if not CONTROLS[row["name"]].chosen:
+            (trial,) = CONTROLS[row["name"]].trials
+            kept = json.loads((tmp_path / "run" / "controls" / trial / "summary.json").read_text())["last"]
+            assert (row["accuracy"], row["select_accuracy"]) == (kept["report/accuracy"], kept["select/accuracy"])
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert written["comparison"] == comparison
+
+
+def test_only_small_files_are_left_of_a_control(tmp_path: Path) -> None:
+    fit(output=tmp_path / "run")
+    folders = {path.name: path for path in (tmp_path / "run" / "controls").iterdir()}
+    assert set(folders) == set(TRIALS) - {"gold-correction"}
+    for name, folder in folders.items():
+        assert {path.name for path in folder.iterdir()} == KEPT, name
+        config = tomllib.loads((folder / "config.toml").read_text())
+        assert config["method"]["name"] == (TRIALS[name].method or "mslg")
+        checked(config)  # it is a recipe
+    decays = [
+        tomllib.loads((folders[name] / "config.toml").read_text())["train"]["weight_decay"]
+        for name in ("cross-entropy", "cross-entropy-decay")
+    ]
+    assert decays == pytest.approx([1e-4, 1e-3])
+
+
+def test_every_control_gets_the_same_samples_schedule_and_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    fit(PAIRED, 200)
+    (own, data), *others = trained.seen
+    assert len(others) == len(TRIALS)
+    for method, seen in others:
+        assert seen is data, "the same division, so equally many clean samples"
+        assert method.task is not own.task
+        for key in ("given", "classes", "epochs", "batch_size", "schedule", "pairs", "seed"):
+            assert getattr(method.task, key) is getattr(own.task, key), key
+    fresh = Task(own.task.given, 4, small_network, 3, seed=own.task.seed).new_network().state_dict()
+    for trial in TRIALS.values():
+        comparison = Comparison("mslg", own, {}, data, {"train": {"epochs": 3}}, None)
+        comparison.epochs = 3
+        start = comparison._build(trial).deployed().state_dict()
+        assert all(torch.equal(start[key], value) for key, value in fresh.items())
+
+
+def test_a_network_that_was_passed_as_a_module_is_not_trained_by_the_controls() -> None:
+    networks = [small_network(), small_network()]
+    networks[1].load_state_dict(networks[0].state_dict())
+    alone, compared = (fit(network=each, compare=on) for each, on in zip(networks, (False, True)))
+    for left, right in zip(alone.model.state_dict().values(), compared.model.state_dict().values()):
+        assert torch.equal(left, right)
+    by_factory = fit(method="cross-entropy", network=lambda: _copy(networks[0]))
+    assert names(by_factory) == set(CONTROLS) - {"cross-entropy", "gold-correction", "no-label-learning"}
+
+
+def _copy(network: nn.Module) -> nn.Module:
+    made = small_network()
+    made.load_state_dict(network.state_dict())
+    return made
+
+
+def test_a_run_is_the_same_with_and_without_a_comparison(tmp_path: Path) -> None:
+    fit(output=tmp_path / "with")
+    fit(output=tmp_path / "without", compare=False)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    assert not (tmp_path / "without" / "controls").exists()
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("with", "without")]
+    assert summaries[0].pop("comparison")
+    assert summaries[0] == summaries[1]
+
+
+def test_gold_correction_takes_part_only_where_clean_samples_carry_both_labels() -> None:
+    without = fit()
+    assert names(without) == set(CONTROLS) - {"gold-correction"}
+    (left_out,) = without.summary["comparison"]["left_out"]
+    assert left_out["name"] == "gold-correction"
+    assert "both a given and a verified label" in left_out["why"]
+    assert names(fit(PAIRED, 200)) == set(CONTROLS)
+
+
+def test_a_method_is_not_compared_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    assert "no-label-learning" not in names(fit(label_rate=0.0))
+    assert trained.methods.count("MSLG") == 1
+    assert names(fit(method="noisy-plus-clean")) == set(CONTROLS) - {
+        "noisy-plus-clean",
+        "gold-correction",
+        "no-label-learning",
+    }
+
+
+def test_a_label_table_in_a_file_is_not_shared_with_a_control(tmp_path: Path) -> None:
+    table = tmp_path / "labels.table"
+    fit(table_file=str(table))
+    with_controls = table.read_bytes()
+    fit(table_file=str(tmp_path / "other.table"), compare=False)
+    assert with_controls == (tmp_path / "other.table").read_bytes()
+
+
+def test_few_clean_samples_are_not_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    few = fit(clean=(DATA.clean_x[:24], DATA.clean_y[:24])).summary["comparison"]
+    assert few["verdict"].startswith(
+        "not compared: none of the 24 clean samples is held out; of 200 or more a fifth is"
+    )
+    assert (few["helped"], few["samples"], few["controls"]) == (None, 0, [])
+    kept = fit(hold_out=False).summary["comparison"]
+    assert "none of the 200 clean samples is held out" in kept["verdict"]
+    auto = fit(clean="auto").summary["comparison"]
+    assert auto["verdict"].startswith("not compared: there are no clean samples")
+    assert trained.methods == ["MSLG"] * 3
+
+
+def test_a_comparison_is_made_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    assert "comparison" not in fit(compare=False).summary
+    assert len(trained.seen) == 1
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fit(output=tmp_path / "whole").summary["comparison"]
+    clean_step = METHODS.load("clean-only").step
+    steps = 0
+
+    def step(self: Any, batch: Any, clean: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps == 12:
+            raise Interrupted
+        return clean_step(self, batch, clean)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS.load("clean-only"), "step", step)
+        with pytest.raises(Interrupted):
+            fit(output=tmp_path / "run", checkpoint_minutes=0.0)
+    run = tmp_path / "run"
+    assert {"labels.parquet", "model.safetensors", "summary.json"} <= {path.name for path in run.iterdir()}
+    assert not (run / "done").exists(), "the comparison is still to come"
+    assert (run / "controls" / "clean-only" / "checkpoint").exists()
+
+    trained = Recorder(monkeypatch)
+    done = fit(output=run, resume=True)
+    assert trained.methods[1] == "CleanOnly"
+    assert trained.methods.count("CrossEntropy") == 1, "the finished one is not trained again, that with more decay is"
+    assert done.summary["comparison"] == whole
+    assert (run / "done").exists()
+    for trial in (tmp_path / "whole" / "controls").iterdir():
+        for name in ("metrics.jsonl", "predictions.json", "summary.json"):
+            assert (run / "controls" / trial.name / name).read_bytes() == (trial / name).read_bytes()
+        assert not (run / "controls" / trial.name / "checkpoint").exists()
+
+    trained.seen.clear()
+    again = fit(output=run, resume=True)
+    assert len(trained.seen) == 1
+    assert again.summary["comparison"] == whole
+
+
+def test_a_finished_run_can_be_compared_later_and_keeps_its_comparison(tmp_path: Path) -> None:
+    fit(output=tmp_path / "run", compare=False)
+    later = fit(output=tmp_path / "run", resume=True).summary["comparison"]
+    assert later["controls"]
+    kept = fit(output=tmp_path / "run", resume=True, compare=False)
+    assert kept.summary["comparison"] == later
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["comparison"] == later
+
+
+def test_in_memory_and_on_disk_it_is_the_same(tmp_path: Path) -> None:
+    assert fit().summary["comparison"] == fit(output=tmp_path / "run").summary["comparison"]
+
+
+def test_the_cost_is_announced_before_training(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslg.runs.controls.comparison.seconds_per_plain_step", lambda method, data: 10.0)
+    fit(epochs=4)
+    told = [record.message for record in caplog.records if record.message.startswith("controls:")]
+    # 5 steps an epoch, 4 epochs, in plain steps: twice 1, 4/3, 2, three of 1 and one of 4/3, and the method's own
+    own = MSLG(Task(torch.zeros(8, dtype=torch.int64), 4, small_network, 4), label_rate=0.0)
+    work = 5 * (4 + 4 + 4 * 4 / 3 + 8 + 3 + 4 / 3 + sum(own.relative_cost(epoch) for epoch in range(4)))
+    assert told == [
+        f"controls: 6 runs afterwards, about {work * 10 / 60:.0f} min; --no-compare (compare=False) leaves them out"
+    ]
+
+
+def test_within_a_time_budget_controls_that_do_not_fit_are_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO, logger="mslg")
+    monkeypatch.setattr("mslg.runs.controls.comparison.seconds_per_plain_step", lambda method, data: 1.0)
+    trained = Recorder(monkeypatch)
+    result = fit(time_budget=60.0, output=tmp_path / "run")
+    assert result.summary["state"] == "done"
+    assert "if the time budget leaves room for them" in caplog.text
+    assert (
+        "the time budget does not leave that; resume the run without a budget"
+        in result.summary["comparison"]["verdict"]
+    )
+    assert len(trained.seen) == 1
+    assert fit(output=tmp_path / "run", resume=True).summary["comparison"]["controls"]
+    assert fit(time_budget=6000.0).summary["comparison"]["controls"]
+
+
+def test_a_control_that_diverges_is_left_out_and_does_not_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(self: Any, batch: Any, clean: Any) -> Any:
+        raise NonFiniteLoss("'loss' became nan")
+
+    monkeypatch.setattr(METHODS.load("noisy-plus-clean"), "step", diverge)
+    for resume in (False, True):
+        result = fit(output=tmp_path / "run", resume=resume)
+        assert "noisy-plus-clean" not in names(result)
+        reasons = {row["name"]: row["why"] for row in result.summary["comparison"]["left_out"]}
+        assert reasons["noisy-plus-clean"] == "its training diverged"
+    kept = json.loads((tmp_path / "run" / "controls" / "noisy-plus-clean" / "summary.json").read_text())
+    assert kept["state"] == "failed"
+
+
+def test_a_run_too_short_for_a_control_does_without_it() -> None:
+    result = fit(method="cross-entropy", epochs=1)
+    reasons = {row["name"]: row["why"] for row in result.summary["comparison"]["left_out"]}
+    assert "never reaches the fine-tuning on clean samples" in reasons["noisy-then-clean"]
+
+
+def test_no_help_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslg.runs.controls.comparison.predictions", lambda method, data, samples: torch.zeros(40, 4))
+    comparison = fit(epochs=6).summary["comparison"]
+    assert comparison["helped"] is False
+    assert comparison["verdict"].startswith("mslg did not help: right on 25.0 % of 40 held-out clean samples;")
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [comparison["verdict"]]
+
+
+def test_the_command_compares_unless_told_not_to(tmp_path: Path) -> None:
+    np.savez(tmp_path / "noisy.npz", X=DATA.x, y=DATA.given)
+    np.savez(tmp_path / "clean.npz", X=DATA.clean_x, y=DATA.clean_y)
+
+    def run(*words: str) -> tuple[str, dict[str, Any]]:
+        where = tmp_path / "run"
+        done = CliRunner().invoke(app, ["fit", "-o", str(where), *words])
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return done.output, json.loads((where / "summary.json").read_text())
+
+    data = [str(tmp_path / "noisy.npz"), "--clean", str(tmp_path / "clean.npz"), "--epochs", "3"]
+    _, alone = run(*data, "--no-compare")
+    assert "comparison" not in alone
+    told, summary = run("--resume")
+    assert summary["comparison"]["verdict"] in told
+    assert "cross-entropy: epoch 3/3" in told
+    told, again = run("--resume", "--no-compare")
+    assert again["comparison"] == summary["comparison"]
+    assert "cross-entropy: epoch" not in told
+
+
+def test_the_controls_of_a_run_that_goes_on_from_another_are_trained_as_long_as_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(output=tmp_path / "first", compare=False)
+    trained = Recorder(monkeypatch)
+    fit(output=tmp_path / "second", epochs=2, from_run=tmp_path / "first")
+    (own, _), *others = trained.seen
+    assert own.task.epochs == 2
+    assert {method.task.epochs for method, _ in others} == {5}
+    assert not any(method.task.warm for method, _ in others)
+
+
+def test_a_trained_instance_that_goes_on_has_no_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = small_network()
+    first = fit(network=network, output=tmp_path / "first")
+    assert first.summary["comparison"]["controls"], "at first its starting state is known"
+    trained = Recorder(monkeypatch)
+    comparison = fit(network=network, epochs=2, from_run=first).summary["comparison"]
+    assert len(trained.seen) == 1
+    assert comparison["helped"] is None
+    assert "a control cannot start from the beginning; pass a function that makes the network" in comparison["verdict"]
+    assert fit(epochs=2, from_run=first).summary["comparison"]["controls"]
+
+
+def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    fit(output="runs/first", compare=False)
+    fit(output="runs/second", epochs=2, from_run="runs/first", compare=False)
+    fit(output="runs/third", epochs=2, from_run="runs/second", compare=False)
+    (tmp_path / "there").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    again = {"output": "moved/runs/third", "epochs": 2, "from_run": "runs/second", "resume": True}
+    trained = Recorder(monkeypatch)
+    assert fit(**again).summary["comparison"]["controls"]
+    assert {method.task.epochs for method, _ in trained.seen[1:]} == {7}
+
+    shutil.rmtree("moved/runs/first")
+    told = fit(**again).summary["comparison"]["verdict"]
+    assert "moved/runs/second goes on from the run runs/first, and it is found neither from" in told
+    assert f"from {tmp_path} nor from {tmp_path / 'moved' / 'runs' / 'second'} or a folder above it" in told
+
+
+def test_every_trial_belongs_to_a_control_and_names_a_method() -> None:
+    assert {trial for control in CONTROLS.values() for trial in control.trials} == set(TRIALS)
+    assert {trial.method for trial in TRIALS.values()} <= {*METHODS, None}
+    assert all(len(control.trials) == 1 or control.chosen for control in CONTROLS.values())
+
+
+def test_looks_survive_a_file_that_is_an_epoch_ahead() -> None:
+    torch.manual_seed(0)
+    epochs = [(torch.rand(43) < share, torch.randint(0, 10, (17,))) for share in (0.5, 0.9, 0.4, 0.99)]
+    whole = HoldoutPredictions()
+    ahead = None
+    for place, (right, report) in enumerate(epochs):
+        whole.add(right, report)
+        if place == 3:
+            ahead = json.loads(json.dumps(whole.as_json()))
+    assert ahead is not None
+    for kept in (3, 4):
+        looks = HoldoutPredictions.from_json(ahead, kept)
+        for right, report in epochs[kept:]:
+            looks.add(right, report)
+        assert looks.as_json() == whole.as_json()
+    assert whole.best_epoch() == 3
+
+
+def test_the_best_of_many_epochs_is_not_flattered() -> None:
+    torch.manual_seed(0)
+    chances = [HoldoutPredictions([torch.rand(40) < 0.5 for _ in range(50)]) for _ in range(100)]
+    best = [max(float(right.double().mean()) for right in chance.select) for chance in chances]
+    assert sum(best) / 100 > 0.65
+    assert sum(honest_accuracy([chance]) for chance in chances) / 100 == pytest.approx(0.5, abs=0.02)
+    good = torch.arange(40) >= 4
+    assert honest_accuracy([chances[0], HoldoutPredictions([good])]) == pytest.approx(float(good.double().mean()))
+
+
+def test_the_division_of_the_comparison_never_overlaps() -> None:
+    data = make_splits(make_source(DATA.x, DATA.given), make_source(DATA.clean_x, DATA.clean_y))
+    assert data.clean is not None
+    assert data.select is not None
+    assert data.report is not None
+    parts = [set(part.index.tolist()) for part in (data.clean, data.select, data.report)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 200

@@ -1,0 +1,118 @@
+"""Curves over seeds, computed a second time with loops; pictures that are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mslg.sweeps.curves import draw, over_epochs, panels
+from mslg.sweeps.grid import Grid
+from mslg.sweeps.ledger import Finished
+from tests.support.small_sweep import RECIPE, grid_of, made
+
+SIZES = "".join(
+    f"[columns.{noise}-{size}]\ndata = {{ noise = '{noise}', rate = 0.2, clean = {size} }}\n"
+    for noise in ("uniform", "pair")
+    for size in (500, 50)
+)
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    return grid_of(tmp_path)
+
+
+def with_curves(grid: Grid) -> dict[tuple[str, str, int], Finished]:
+    found = made(grid, lambda *_: 0.8)
+    for key, each in found.items():
+        curves: dict[str, list[float | None]] = {"test/accuracy": [0.2 + 0.1 * key[2], 0.5, None, 0.8 + 0.05 * key[2]]}
+        if key[0] == "mslg":
+            curves["labels/accuracy"] = [0.6, 0.6, 0.7, 0.9]
+        curves["predictions/accuracy"] = [0.1, 0.2, 0.3, 0.4]
+        found[key] = replace(each, epochs=[0, 5, 10, 15], curves=curves)
+    return found
+
+
+def test_a_curve_is_the_mean_over_seeds_at_epochs_that_all_have(grid: Grid) -> None:
+    runs = [each for key, each in with_curves(grid).items() if key[:2] == ("mslg", "pair-20")]
+    line = over_epochs(runs, "test/accuracy")
+    assert line.x == [1, 6, 16]
+    for position, values in enumerate([(20, 30), (50, 50), (80, 85)]):
+        mean = sum(values) / 2
+        assert line.mean[position] == pytest.approx(mean)
+        assert line.sd[position] == pytest.approx(sum((value - mean) ** 2 for value in values) ** 0.5)
+    assert over_epochs(runs[:1], "test/accuracy").sd == [0, 0, 0]
+    assert over_epochs(runs, "labels/none").x == []
+
+
+def test_a_panel_for_each_column(grid: Grid) -> None:
+    results = with_curves(grid)
+    over = panels(grid, results)
+    assert [panel.title for panel in over] == ["uniform-40", "pair-20"]
+    assert list(over[0].lines) == ["cross entropy", "mslg"]
+    labels = panels(grid, results, "labels")
+    assert list(labels[0].lines) == ["mslg"], "only methods with a table have its labels"
+    assert list(labels[0].dashed) == ["cross entropy", "mslg"]
+    assert panels(grid, {}) == []
+    with pytest.raises(ValueError, match=r"unknown kind of picture 'epoch'. Did you mean 'epochs'"):
+        panels(grid, results, "epoch")
+    with pytest.raises(ValueError, match="all cells have clean sets of the same size"):
+        panels(grid, results, "clean")
+
+
+def test_accuracy_over_the_size_of_the_clean_set(tmp_path: Path) -> None:
+    head, _, rows = RECIPE.partition("[columns.uniform-40.data]")
+    grid = grid_of(tmp_path, head + SIZES + rows[rows.index("[rows.") :])
+    found = panels(
+        grid, made(grid, lambda row, column, seed: (500 if "500" in column else 250) / 1000 + seed / 100), "clean"
+    )
+    assert [panel.title for panel in found] == ["cross entropy", "mslg"]
+    assert list(found[0].lines) == ["uniform 20 %", "pair 20 %"]
+    line = found[0].lines["pair 20 %"]
+    assert line.x == [50, 500]
+    assert line.mean == pytest.approx([25.5, 50.5])
+
+
+def test_rows_may_be_sizes_too(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[rows.")].replace('reference = "cross entropy"', "")
+    text += "".join(f"[rows.'{size} clean']\ndata = {{ clean = {size} }}\n" for size in (50, 100, 200))
+    grid = grid_of(tmp_path, text)
+    found = panels(grid, made(grid, lambda *_: 0.5), "clean")
+    assert [panel.title for panel in found] == ["mslg"]
+    assert found[0].lines["uniform 40 %"].x == [50, 100, 200]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_pictures_are_written_and_the_same_each_time(grid: Grid, tmp_path: Path, suffix: str) -> None:
+    results = with_curves(grid)
+    kinds = ("epochs", "labels") if suffix == ".png" else ("epochs",)
+    for kind in kinds:
+        contents = []
+        for name in ("one", "two"):
+            path = tmp_path / "new" / f"{name}{suffix}"
+            draw(panels(grid, results, kind), path, title=grid.title, kind=kind)
+            contents.append(path.read_bytes())
+        assert contents[0] == contents[1]
+        assert len(contents[0]) > 5000
+    with pytest.raises(ValueError, match=r"must end in .png, .svg, .pdf"):
+        draw(panels(grid, results), tmp_path / "picture.gif", title="")
+
+
+def test_rows_that_differ_in_more_than_the_size_are_lines_of_their_own(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[rows.")].replace('reference = "cross entropy"', "")
+    text += "".join(
+        f"[rows.'{size} at {rate}']\ndata = {{ clean = {size} }}\nmethod = {{ label_rate = {rate} }}\n"
+        for rate in (1.0, 2.0)
+        for size in (50, 100)
+    )
+    grid = grid_of(tmp_path, text)
+    [panel] = panels(grid, made(grid, lambda row, *_: 0.5 if "1.0" in row else 0.6), "clean")
+    assert {label: line.mean for label, line in panel.lines.items() if "uniform" in label} == {
+        "uniform 40 %": pytest.approx([50, 50]),
+        "uniform 40 % (50 at 2.0, uniform-40)": pytest.approx([60, 60]),
+    }
+    twice = grid_of(tmp_path, text.replace("label_rate = 2.0", "label_rate = 1.0"))
+    with pytest.raises(ValueError, match=r"'50 at 1.0', 'uniform-40' and '50 at 2.0', 'uniform-40' are the same run"):
+        panels(twice, made(twice, lambda *_: 0.5), "clean")

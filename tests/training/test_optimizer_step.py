@@ -1,0 +1,161 @@
+"""Batches that come in parts: the same training with the memory of a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mslg
+from mslg.data.batch import Batch
+from mslg.data.splits import Splits
+from mslg.methods import METHODS
+from mslg.runs.settings import assignments
+from mslg.training import optimizer_step as descent
+from mslg.training.loop import CleanParts, Position, PredictionHistory, train
+from mslg.training.method import Method, Task
+from mslg.training.optimizer_step import descend, part
+from mslg.training.schedules import Steps
+from tests.contracts.test_every_method import EPOCHS, problem
+from tests.support.blobs import blobs, same_state, small_network
+from tests.support.two_ranks import Double
+
+# Of these, nothing but the network's own batch norm and dropout depends on which samples are worked on together.
+SAME = {
+    "cross-entropy": {},
+    "symmetric-ce": {},
+    "bootstrap": {},
+    "generalized-ce": {"q": 0.5},
+    "truncated-gce": {},
+    "forward": {},
+    "elr": {},
+    "pencil": {},
+    "gold-correction": {},
+    "noisy-plus-clean": {},
+    "noisy-then-clean": {},
+    "clean-only": {},
+    "mslg": {"finish": 0.0, "look_ahead": 0.05},
+    "mslg-published": {"preset": "published", "clean_every": 2},
+    "mslg-without-look-ahead": {"look_ahead": 0.0, "prior": "given"},
+}
+
+
+def in_double(name: str, accumulate: int, settings: dict[str, Any]) -> tuple[Method, Splits]:
+    _, data, _ = problem("cross-entropy")
+    made = METHODS.load(name.split("-published")[0].split("-without-look")[0])
+    task = Task(
+        problem("cross-entropy")[0].task.given,
+        4,
+        Double,
+        EPOCHS,
+        24,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+        schedule=Steps({0.5: 0.1}),
+        noise_rate=0.3,
+        transition=0.7 * torch.eye(4) + 0.1 * (torch.ones(4, 4) - torch.eye(4)),
+        accumulate=accumulate,
+        seed=1,
+    )
+    settings = dict(settings)
+    if preset := settings.pop("preset", None):
+        settings = {**made.presets[preset](task), **settings}
+    return made(task, **settings), data
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_run_in_parts_is_the_run(name: str) -> None:
+    whole, apart = (in_double(name, accumulate, SAME[name]) for accumulate in (1, 4))
+    records = [list(train(method, data, epochs=EPOCHS)) for method, data in (whole, apart)]
+    for left, right in zip(*records):
+        for key, value in left.metrics.items():
+            assert right.metrics[key] == pytest.approx(value, abs=1e-7), key
+    one, four = whole[0].deployed(), apart[0].deployed()
+    for ours, theirs in zip(one.parameters(), four.parameters()):
+        assert (ours - theirs).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_in_parts(name: str) -> None:
+    method, data, evaluation = problem(name)
+    method.task.accumulate = 4
+    record = list(train(method, data, epochs=EPOCHS, evaluation=evaluation))[-1]
+    assert record.metrics["test/accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("name", ["co-teaching", "mslg"])
+def test_a_run_in_parts_resumes_bit_for_bit(name: str) -> None:
+    def parted() -> tuple[Method, Splits]:
+        method, data, _ = problem(name)
+        method.task.accumulate = 3
+        return method, data
+
+    method, data = parted()
+    whole = [record.metrics for record in train(method, data, epochs=EPOCHS)]
+    stopped, _ = parted()
+    position = Position(PredictionHistory(stopped.task.given, 4))
+    saved: dict[str, Any] = {}
+
+    def after_step(position: Position) -> None:
+        if (position.epoch, position.step) == (5, 2):
+            saved.update(method=stopped.state_dict(), position=position.state_dict())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(train(stopped, data, epochs=EPOCHS, position=position, after_step=after_step))
+    assert descent._now == descent._Now()  # nothing of the interrupted step is left
+    resumed, _ = parted()
+    resumed.load_state_dict(saved["method"])
+    position = Position(PredictionHistory(resumed.task.given, 4))
+    position.load_state_dict(saved["position"])
+    assert [record.metrics for record in train(resumed, data, epochs=EPOCHS, position=position)] == whole[5:]
+    assert same_state(resumed.state_dict(), method.state_dict())
+
+
+def test_the_optimizer_steps_at_the_last_part() -> None:
+    network, inputs = nn.Linear(3, 2), torch.randn(9, 3)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    before = network.weight.detach().clone()
+    expected = before - 0.1 * torch.autograd.grad(network(inputs).square().mean(), network.weight)[0]
+    for number, rows in enumerate(inputs.tensor_split(2)):
+        with part(len(rows) / 9, first=number == 0, last=number == 1):
+            descend(optimizer, network(rows).square().mean())
+        assert torch.equal(network.weight, before) == (number == 0)
+    assert torch.allclose(network.weight, expected)
+
+
+def test_a_clean_batch_is_cut_as_the_noisy_one_is() -> None:
+    batch = Batch(torch.arange(6), torch.arange(6.0), torch.arange(6))
+    taken = iter([batch])
+    parts = CleanParts(taken, 3)
+    assert [next(parts).index.tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert list(taken) == []
+    untouched = iter([batch])
+    CleanParts(untouched, 3)  # a method that wants no clean batch takes none
+    assert len(list(untouched)) == 1
+
+
+def test_a_batch_in_parts_is_the_batch() -> None:
+    batch = Batch(torch.arange(7), {"a": torch.arange(14).view(7, 2), "b": (torch.arange(7),)}, torch.arange(7) % 2)
+    parts = batch.parts(3)
+    assert [len(p.index) for p in parts] == [2, 2, 3]
+    assert torch.equal(torch.cat([p.inputs["a"] for p in parts]), batch.inputs["a"])
+    assert torch.equal(torch.cat([p.inputs["b"][0] for p in parts]), batch.inputs["b"][0])
+    assert [len(p.index) for p in batch.parts(100)] == [2, 2, 3]
+
+
+def test_fit_in_parts(tmp_path: Path) -> None:
+    data = blobs()
+    told = {"method": "cross-entropy", "epochs": 2, "progress": False}
+    result = mslg.fit(small_network, (data.x, data.given), accumulate=4, output=tmp_path / "run", **told)
+    assert result.run is not None
+    assert result.run.config["train"]["accumulate"] == 4
+    for wrong in (0, 33, "2"):
+        with pytest.raises(ValueError, match="a batch of 64 samples is worked through in 1 to 32 parts"):
+            mslg.fit(small_network, (data.x, data.given), accumulate=wrong, **told)  # type: ignore[arg-type]
+
+
+def test_the_command_line_knows_it() -> None:
+    assert assignments(["accumulate=4", "precision=bf16"], "mslg")["train"] == {"accumulate": 4, "precision": "bf16"}
