@@ -78,6 +78,12 @@ class Splits:
     ranks: int = 1  # and how many they are
 
     @property
+    def source(self) -> Source:
+        """The data set that the training samples come from."""
+        assert self.train.origin is not None
+        return self.train.origin
+
+    @property
     def unbiased_clean(self) -> Samples | None:
         """The steering clean samples that are a fair draw: what is estimated on chosen ones would be biased. Where
         all were chosen, these have to do."""

@@ -53,8 +53,8 @@ def load_model(
 
     network  for a network of your own: a module like it, or a function that makes one; its name is in the folder if it
              was given by name
-    prepare  how images are prepared, where functions of your own did it: words of `augment=` that do the same, or [] for
-              inputs that come prepared
+    prepare  how images are prepared, where functions of your own did it: words of `augment=` that do the same, or
+             [] for inputs that come prepared
     """
     path = Path(folder)
     if not (path / "model.safetensors").exists():
