@@ -46,7 +46,8 @@ def cell(job: tuple[str, int], *, root: str, cache: Path, basis: str) -> dict[st
     name, seed = job
     mslg.data.make_splits.PARTS = (STEER / (STEER + POOL), POOL / 2 / (STEER + POOL), POOL / 2 / (STEER + POOL))
     result = run(settings(name, seed, root=root, cache=cache, clean=STEER + POOL))
-    source, data, method, history, _ = result.make_labels.args
+    done = result.outcome
+    data, method, history, source = done.data, done.method, done.position.history, done.data.source
     given = source.label[data.train.index]
     wrong = (given != source.true_label[data.train.index]).double()
     pool = evidence.labelled(method, data, (data.select, data.report))

@@ -53,20 +53,18 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
 
     from mslg.data.splits import Samples
     from mslg.fitting.fit import fit
+    from mslg.runs.run_data import open_run_data
+    from mslg.runs.settings import Settings
 
     name, seed = job
     recipe = settings(name, seed, root=root, cache=cache, clean=200 if name.startswith("digits") else 1000)
-    kept: dict[str, Any] = {}
-
-    def remember(network: Any, source: Any, clean: Any, **options: Any) -> Any:
-        kept.update(network=network, source=source, clean=clean, options=options)
-        return fit(network, source, clean, **options)
-
+    opened = open_run_data(Settings.of(recipe))[1]
     taken: dict[str, float] = {}
     begun = time.perf_counter()
-    result = run(recipe, remember)
+    result = run(recipe)
     taken["mslg"] = time.perf_counter() - begun
-    source, data, *_ = result.make_labels.args
+    data = result.outcome.data
+    source = data.source
     index = data.train.index
     given, true = source.label[index].numpy(), source.true_label[index].numpy()
     classes = {word: place for place, word in enumerate(source.classes)}
@@ -74,9 +72,9 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     ours = np.array([classes[word] for word in labels["suggested_label"]])
     rows = {"mslg": measured(-labels["rank"].to_numpy().astype(float), ours, given, true)}
 
-    options = {key: value for key, value in kept["options"].items() if key not in ("method", "test")}
+    options = {**recipe["train"], "progress": False}
     begun = time.perf_counter()
-    plain = fit(kept["network"], source, kept["clean"], method="noisy-plus-clean", **options)
+    plain = fit(opened.network, source, opened.clean, method="noisy-plus-clean", **options)
     probs = _said(plain.method, data, Samples(source.store, index, source.label[index]))
     taken["loss"] = time.perf_counter() - begun
     rows["loss"] = measured(-np.log(probs[np.arange(len(given)), given] + 1e-12), probs.argmax(1), given, true)
@@ -88,7 +86,7 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     probs = np.zeros((len(index), len(classes)))
     for part in range(FOLDS):
         rest = source.at(torch.cat([index[torch.from_numpy(fold != part)], clean]).sort().values)
-        learned = fit(kept["network"], rest, verified, method="noisy-plus-clean", **options)
+        learned = fit(opened.network, rest, verified, method="noisy-plus-clean", **options)
         out = index[torch.from_numpy(fold == part)]
         probs[fold == part] = _said(learned.method, data, Samples(source.store, out, source.label[out]))
     rows["cleanlab"] = _cleanlab(given, probs, true)

@@ -40,8 +40,8 @@ from mslg.data.splits import Samples, Splits
 from mslg.methods import METHODS
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
-from mslg.runs.execute import recorded
 from mslg.runs.folder import Run
+from mslg.runs.record import recorded
 from mslg.runtime.files import write_atomically
 from mslg.runtime.machine import versions
 from mslg.training.evaluation import Evaluation

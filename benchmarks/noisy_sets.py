@@ -18,7 +18,7 @@ DIGITS: dict[str, Any] = {"epochs": 30, "batch_size": 64, "learning_rate": 0.05}
 
 def settings(name: str, seed: int, *, root: str, cache: Path, clean: int, clean_from: str | None = None) -> Any:
     """The recipe of a run on one of them: `features uniform 0.4`, `digits pair 0.4`, …"""
-    from mslg.runs.settings import checked
+    from mslg.runs.recipes import checked
 
     data, kind, rate = name.split()
     noise: dict[str, Any] = {"fill": True} if kind == "uniform" else {}
@@ -26,7 +26,7 @@ def settings(name: str, seed: int, *, root: str, cache: Path, clean: int, clean_
         noise = {**TEACHER, "cache": str(cache / "teacher.npz")}
     if kind == "feature-dependent-released":
         noise = {"probabilities": f"{root}/cifar10_student_probs.npy"}
-    table: dict[str, Any] = {"noise": kind, "rate": float(rate), "clean": clean, "told": False}
+    table: dict[str, Any] = {"noise": kind, "rate": float(rate), "clean": clean, "reveal_noise": False}
     if clean_from is not None:
         table["clean_from"] = clean_from
     if data == "digits":
@@ -41,18 +41,17 @@ def settings(name: str, seed: int, *, root: str, cache: Path, clean: int, clean_
     return checked({**chosen, "noise": noise, "train": {**chosen["train"], "seed": seed}})
 
 
-def run(recipe: Any, fit: Callable[..., Any] | None = None, **options: Any) -> Any:
+def run(recipe: Any, **options: Any) -> Any:
     """Carry it out, quietly, on one core."""
     import logging
 
     import torch
 
-    from mslg.fitting.fit import fit as fit_data
-    from mslg.runs.settings import run_recipe
+    from mslg.fitting.fit import fit_settings
 
     torch.set_num_threads(1)
     logging.getLogger("mslg").setLevel(logging.ERROR)
-    return run_recipe(recipe, fit or fit_data, progress=False, **options)
+    return fit_settings(recipe, progress=False, **options)
 
 
 def arguments_of(about: str | None, *, sets: list[str], seeds: list[int], output: Path) -> argparse.ArgumentParser:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Positions, Source
 from mslg.data.splits import Splits
-from mslg.fitting.fit import build_method
+from mslg.fitting.prepare import build_method
+from mslg.runs.settings import Named
 from mslg.runtime.files import write_atomically
 from mslg.runtime.machine import versions
 from mslg.training.loop import Position
@@ -98,7 +99,7 @@ class Bench:
         if method == "mslg":
             # The prior that remembers the most: label table, recent predictions, and the history's mean of them.
             settings = {"prior": "matrix", "warm_up": 0, **settings}
-        built = build_method(method, task, data, preset, settings)
+        built = build_method(Named(method, preset, settings), task, data)
         return cls(source, data, built, Position(PredictionHistory(label, classes, folder=folder)))
 
     def steps(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # Imported on first use: `import mslg` and `mslg --help` must not wait for torch.
 _LAZY = {
     "fit": "mslg.fitting.fit",
-    "Result": "mslg.fitting.fit",
+    "Result": "mslg.fitting.result",
     "review_next": "mslg.fitting.review_next",
     "write_report": "mslg.review.report",
     "export": "mslg.review.export",
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .data.batch import Batch
     from .data.readers import DATASETS
     from .estimators import MSLGClassifier, NoisyLabelClassifier
-    from .fitting.fit import Result, fit
+    from .fitting.fit import fit
+    from .fitting.result import Result
     from .fitting.review_next import review_next
     from .methods import METHODS
     from .methods.mslg.method import MSLG

@@ -13,9 +13,9 @@ import torch
 from mslg.data.readers import DATASETS
 from mslg.data.readers.bundle import Bundle
 from mslg.data.source import leaves
-from mslg.fitting.fit import fit
+from mslg.fitting.fit import fit_settings
 from mslg.runs.open_data import open_data, open_named
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 from tests.support import trees
 
 FILES: dict[str, Callable[[Path], Path]] = {
@@ -90,7 +90,7 @@ def test_fit_goes_from_files_to_labels(kind: str, tmp_path: Path) -> None:
             "train": {"epochs": 2, "batch_size": 16},
         }
     )
-    result = run_recipe(settings, fit, workers=0, output=tmp_path / "run", progress=False)
+    result = fit_settings(settings, workers=0, output=tmp_path / "run", progress=False)
     labels = pd.read_parquet(tmp_path / "run" / "labels.parquet")
     assert len(labels) == len(result.labels)
     assert set(labels["id"]) <= set(open_data(settings["data"]).train.ids)

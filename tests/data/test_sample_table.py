@@ -16,7 +16,7 @@ import torch
 import mslg
 from mslg.data import sample_table as rows
 from mslg.data.sample_table import MappedSampleTable, SampleTable
-from mslg.runs.execute import Result
+from mslg.fitting.result import Result
 from mslg.runs.folder import Run
 from mslg.training.loop import CHECK_EVERY
 from tests.support.blobs import blobs, small_network
@@ -51,7 +51,7 @@ def test_a_run_with_all_tables_in_files_ends_as_one_in_memory(
 
 def test_journals_are_emptied_by_an_early_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "LARGE", 16)
-    monkeypatch.setattr("mslg.runs.execute.MOST_JOURNAL", 2_000)
+    monkeypatch.setattr("mslg.runs.record.MOST_JOURNAL", 2_000)
     highest, saves = 0, []
     save, note = Run.save, MappedSampleTable._note
 
@@ -85,7 +85,7 @@ folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
 def killed(position):
     if position.epoch == 2 and position.step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
-import mslg.runs.execute as execution
+import mslg.runs.record as execution
 due = execution._due
 def after(learner, position, late):
     killed(position)

@@ -20,7 +20,7 @@ from mslg.data.source import Source, make_source
 from mslg.networks.build import default_network, network_factory
 from mslg.networks.head import find_head, fit_head
 from mslg.networks.weights import read_weights
-from mslg.runs.settings import load_recipe
+from mslg.runs.recipes import load_recipe
 from tests.support.libraries import timm_or_skip, torchvision_or_skip
 
 HERE = "tests.support.factories"

@@ -20,7 +20,7 @@ from mslg.cli.app import app
 from mslg.data.augmentation import Augment
 from mslg.data.source import Source, make_source
 from mslg.networks.features import backbone, cache_folder, extract, preparation
-from mslg.runs.settings import load_recipe
+from mslg.runs.recipes import load_recipe
 from tests.support.factories import told
 from tests.support.libraries import torchvision_or_skip
 

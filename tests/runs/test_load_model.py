@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import mslg
 from mslg.data.batch import call
-from mslg.fitting.fit import fit
+from mslg.fitting.fit import fit_settings
 from mslg.runs.load_model import load_model
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 from tests.support.blobs import blobs, small_network
 
 DATA = blobs()
@@ -43,7 +43,7 @@ class Parts(nn.Module):
 
 
 def test_a_network_by_name_is_built_again_and_prepares_its_images_itself(tmp_path: Path) -> None:
-    result = run_recipe(merged(DIGITS), fit, output=tmp_path, progress=False)
+    result = fit_settings(merged(DIGITS), output=tmp_path, progress=False)
     model = load_model(tmp_path)
     assert model.about["inputs"] == {"shape": [1, 8, 8], "dtype": "float32"}
     assert model.about["prepare"] == ["resize-12", "centre-10", "normalise-0.5"], "what is random is for training"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import mslg
+from mslg.fitting.fit import fit_settings
 from mslg.runs.folder import Run
 from mslg.runs.model_card import NAME, card, code, escaped
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 from tests.support.blobs import blobs, small_network
 from tests.support.run_folders import STATEMENTS, run_folder
 
@@ -48,7 +49,7 @@ def test_the_code_in_a_card_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"data": {"source": "digits", "clean": 40}, "network": {"hidden": [8]}, "method": {"name": "clean-only"}}
-    run_recipe(merged(settings, {"train": {"epochs": 2}}), mslg.fit, output=tmp_path / "run", progress=False)
+    fit_settings(merged(settings, {"train": {"epochs": 2}}), output=tmp_path / "run", progress=False)
     folder = mslg.export(tmp_path / "run", to="safetensors", path=tmp_path / "model")
     for place, name in ((tmp_path / "run", NAME), (folder, "README.md")):
         (block,) = re.findall(r"```python\n(.*?)```", (place / name).read_text(), re.DOTALL)

@@ -17,12 +17,16 @@ from mslg.data.make_splits import clean_from_test, make_splits
 from mslg.data.readers import DATASETS
 from mslg.data.source import make_source
 from mslg.data.splits import Splits
-from mslg.fitting.fit import OPTIMIZERS, build_method, fit
+from mslg.fitting.fit import fit_settings
+from mslg.fitting.prepare import build_method
 from mslg.methods.mslg.paper import paper_settings, published_beta
 from mslg.networks import NETWORKS
 from mslg.noise import NOISES
-from mslg.runs.settings import load_recipe, merged, recipes, run_recipe, sweeps
+from mslg.runs.recipes import load_recipe, merged, recipes, sweeps
+from mslg.runs.run_data import open_run_data
+from mslg.runs.settings import Named, Settings
 from mslg.training.method import Task
+from mslg.training.optimizers import OPTIMIZERS, optimizer_factory
 from mslg.training.schedules import schedule
 
 
@@ -100,10 +104,10 @@ def test_every_recipe_leads_to_a_method(name: str) -> None:
     Augment.parse(train.get("augment"))
     task = Task(torch.tensor([0, 1]), 2, lambda: nn.Linear(2, 2), train["epochs"], train["batch_size"])
     data = make_splits(make_source(np.eye(2), [0, 1]), make_source(np.eye(2) + 5, [0, 1]))
-    learner: Any = build_method(method.pop("name"), task, data, method.pop("preset", None), method)
+    learner: Any = build_method(Named.of(method), task, data)
     if "warm_up" in method:
         assert learner.first_label_epoch == method["warm_up"]
-    optimizer = OPTIMIZERS["sgd"](nn.Linear(2, 2).parameters(), lr=1.0, weight_decay=1e-4)
+    optimizer = optimizer_factory("sgd", learning_rate=1.0, weight_decay=1e-4)(nn.Linear(2, 2).parameters())
     assert optimizer.defaults["momentum"] == 0.9
 
 
@@ -140,16 +144,16 @@ def test_the_papers_protocol_runs_from_settings(tmp_path: Path) -> None:
         "method": {"name": "mslg", "warm_up": 1},
         "train": {"epochs": 2, "batch_size": 128, "hold_out": False, "augment": ["crop-1", "normalise-0.5"]},
     }
-    result = run_recipe(settings, fit, output=tmp_path / "run", progress=False)
+    result = fit_settings(settings, output=tmp_path / "run", progress=False)
     assert result.summary["training_samples"] == 1300
     assert result.summary["clean_samples"] == {"meta": 200, "select": 0, "report": 0}
     again = load_recipe(str(tmp_path / "run" / "config.toml"))
-    assert again["data"] == settings["data"]
-    resumed = run_recipe(again, fit, output=tmp_path / "run", progress=False, resume=True)
+    assert again["data"] == {**settings["data"], "reveal_noise": True}
+    resumed = fit_settings(again, output=tmp_path / "run", progress=False, resume=True)
     assert resumed.summary["last"] == result.summary["last"]
     wrong = {**settings, "data": {**settings["data"], "clean": "auto"}}
     with pytest.raises(ValueError, match="needs a number of clean samples and data with a test set"):
-        run_recipe(wrong, fit, progress=False)
+        fit_settings(wrong, progress=False)
 
 
 def settings_of_a_choice(**data: Any) -> dict[str, dict[str, Any]]:
@@ -163,19 +167,20 @@ def settings_of_a_choice(**data: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_settings_can_be_chosen_on_a_part_of_the_training_set(tmp_path: Path) -> None:
-    handed: dict[str, Any] = {}
-    run_recipe(settings_of_a_choice(), lambda network, train, clean, **others: handed.update(others, train=train))
-    real = run_recipe(settings_of_a_choice(test_from=None, test=None), lambda network, train, clean, **others: train)
-    assert (len(handed["train"]), len(handed["test"])) == (len(real) - 250, 250)
-    assert torch.bincount(handed["test"].label).tolist() == [25] * 10
-    assert set(handed["test"].ids) <= set(real.ids), "none of the real test set"
-    assert not set(handed["test"].ids) & set(handed["train"].ids)
-    place = torch.tensor([real.ids.index(name) for name in handed["test"].ids])
-    assert torch.equal(handed["test"].label, real.true_label[place]), "noise is in the training labels only"
-    result = run_recipe(settings_of_a_choice(), fit, output=tmp_path / "run", progress=False)
+    chosen = open_run_data(Settings.of(settings_of_a_choice()))[1]
+    real = open_run_data(Settings.of(settings_of_a_choice(test_from=None, test=None)))[1].train
+    assert chosen.test is not None
+    assert real.true_label is not None
+    assert (len(chosen.train), len(chosen.test)) == (len(real) - 250, 250)
+    assert torch.bincount(chosen.test.label).tolist() == [25] * 10
+    assert set(chosen.test.ids) <= set(real.ids), "none of the real test set"
+    assert not set(chosen.test.ids) & set(chosen.train.ids)
+    place = torch.tensor([real.ids.index(name) for name in chosen.test.ids])
+    assert torch.equal(chosen.test.label, real.true_label[place]), "noise is in the training labels only"
+    result = fit_settings(settings_of_a_choice(), output=tmp_path / "run", progress=False)
     assert result.summary["training_samples"] == len(real) - 250 - 200
     again = load_recipe(str(tmp_path / "run" / "config.toml"))
-    assert again["data"] == settings_of_a_choice()["data"]
+    assert again["data"] == {**settings_of_a_choice()["data"], "reveal_noise": True}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_settings_can_be_chosen_on_a_part_of_the_training_set(tmp_path: Path) ->
 )
 def test_a_mistake_in_where_test_samples_come_from_is_told(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        run_recipe(settings_of_a_choice(**data), fit, progress=False)
+        fit_settings(settings_of_a_choice(**data), progress=False)
 
 
 def shares(clean: list[int], noisy: list[int]) -> Splits:
@@ -242,4 +247,4 @@ def test_a_name_that_changes_nothing_keeps_the_settings_before_it() -> None:
 def test_a_number_of_test_samples_alone_is_an_error() -> None:
     settings = merged({"data": {"source": "digits", "clean": 100, "test": 50}})
     with pytest.raises(ValueError, match=r"test = 50 says how many.*clean_from = \"test\".*test_from = \"train\""):
-        run_recipe(settings, fit, progress=False)
+        fit_settings(settings, progress=False)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mslg.fitting.fit import fit
+from mslg.fitting.fit import fit_settings
 from mslg.runs.open_data import open_data, subset
-from mslg.runs.settings import run_recipe
 
 
 def settings(method: dict[str, Any], **data: Any) -> dict[str, dict[str, Any]]:
@@ -25,14 +24,14 @@ def settings(method: dict[str, Any], **data: Any) -> dict[str, dict[str, Any]]:
 
 
 def run(method: dict[str, Any], **data: Any) -> Any:
-    return run_recipe(settings(method, **data), fit, progress=False)
+    return fit_settings(settings(method, **data), progress=False)
 
 
 def test_methods_are_told_the_noise_unless_the_recipe_says_otherwise() -> None:
     told = run({"name": "co-teaching"})
     assert told.method.forget_rate == told.method.task.noise_rate == pytest.approx(0.4, abs=0.01)
     assert told.method.task.transition is not None
-    alone = run({"name": "co-teaching"}, told=False)
+    alone = run({"name": "co-teaching"}, reveal_noise=False)
     assert alone.method.task.noise_rate is None
     assert alone.method.task.transition is None
     given, verified = alone.method.task.pairs
@@ -42,25 +41,25 @@ def test_methods_are_told_the_noise_unless_the_recipe_says_otherwise() -> None:
 
 
 def test_without_noise_and_without_being_told_the_rate_is_found_to_be_zero() -> None:
-    assert run({"name": "co-teaching"}, told=False, rate=0.0).method.forget_rate == 0
+    assert run({"name": "co-teaching"}, reveal_noise=False, rate=0.0).method.forget_rate == 0
 
 
 def test_who_is_told_nothing_counts_the_matrix() -> None:
     known = run({"name": "forward"}).method
-    counted = run({"name": "forward", "matrix": "pairs"}, told=False).method
+    counted = run({"name": "forward", "matrix": "pairs"}, reveal_noise=False).method
     assert torch.equal(known.transition, known.task.transition)
     assert 0.01 < (counted.transition - known.transition).abs().max() < 0.1
     both = run({"name": "forward", "matrix": "pairs"}).method  # a matrix that is known is not used against the settings
     assert torch.equal(both.transition, counted.transition)
     with pytest.raises(ValueError, match="needs the noise's transition matrix and the task has none"):
-        run({"name": "forward"}, told=False)
+        run({"name": "forward"}, reveal_noise=False)
 
 
 def test_without_pairs_the_rate_has_to_be_told() -> None:
     with pytest.raises(ValueError, match=r"co-teaching needs the noise rate; pass noise_rate= \(--noise-rate\)"):
-        run({"name": "co-teaching"}, told=False, clean=None)
-    with pytest.raises(ValueError, match="told is 'no'; it must be true or false"):
-        run({"name": "co-teaching"}, told="no")
+        run({"name": "co-teaching"}, reveal_noise=False, clean=None)
+    with pytest.raises(ValueError, match="reveal_noise is 'no'; it must be true or false"):
+        run({"name": "co-teaching"}, reveal_noise="no")
 
 
 def test_a_part_of_the_training_samples_is_the_same_for_every_seed(tmp_path: Path) -> None:

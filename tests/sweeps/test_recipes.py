@@ -14,15 +14,17 @@ from mslg.data.augmentation import Augment
 from mslg.data.make_splits import make_splits
 from mslg.data.readers import DATASETS
 from mslg.data.source import make_source
-from mslg.fitting.fit import OPTIMIZERS, build_method, method_settings
+from mslg.fitting.prepare import build_method, method_arguments
 from mslg.methods.mslg.paper import paper_settings
 from mslg.networks import NETWORKS
 from mslg.noise import NOISES
 from mslg.noise.apply import settings_of
-from mslg.runs.settings import recipes, sweeps
+from mslg.runs.recipes import recipes, sweeps
+from mslg.runs.settings import Named
 from mslg.sweeps.grid import Cell, Grid, load_grid
 from mslg.sweeps.paper import paper, paper_numbers
 from mslg.training.method import Task
+from mslg.training.optimizers import OPTIMIZERS
 from mslg.training.schedules import schedule
 
 CLASSES = {"cifar10": 10, "cifar10-features": 10, "clothing1m": 14, "food101n": 101}
@@ -52,7 +54,7 @@ def settings_in_full(cell: Cell) -> dict[str, Any]:
     """What the method's constructor is given, presets included."""
     given = {key: value for key, value in cell.settings["method"].items() if key not in ("name", "preset")}
     method = cell.settings["method"]
-    return method_settings(method["name"], task_of(cell), method.get("preset"), given)
+    return method_arguments(Named(method["name"], method.get("preset"), given), task_of(cell))
 
 
 def places(grid: Grid) -> set[tuple[str | None, str | None]]:
@@ -81,7 +83,7 @@ def test_every_row_leads_to_a_method(name: str) -> None:
         labels = torch.arange(40) % CLASSES[data["source"]]
         task = task_of(cell, pairs=(labels, torch.where(torch.arange(40) < 20, labels, labels.roll(1))), **told)
         clean = make_splits(make_source(np.eye(2), [0, 1]), make_source(np.eye(2) + 5, [0, 1]))
-        build_method(method.pop("name"), task, clean, method.pop("preset", None), method)
+        build_method(Named.of(method), task, clean)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -129,7 +131,7 @@ def test_mslg_has_the_papers_settings_in_every_cell(name: str) -> None:
         assert {key: found[key] for key in scaled} == pytest.approx(scaled, rel=1e-9), cell.key
         assert (found["start"], found["entropy_weight"], found["loss"]) == (common["start"], 1.0, "reverse-kl")
         learner: Any = build_method(
-            "mslg", task_of(cell), make_splits(make_source(np.eye(2), [0, 1]), _two()), None, found
+            Named("mslg", None, found), task_of(cell), make_splits(make_source(np.eye(2), [0, 1]), _two())
         )
         assert learner.first_label_epoch == common["warm_up"]
         assert (train["epochs"], train["batch_size"], train["weight_decay"]) == (

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mslg.fitting.fit import fit
-from mslg.runs.settings import run_recipe
+from mslg.fitting.fit import fit_settings
 from mslg.runtime.machine import processors
 from mslg.sweeps.grid import Grid
 from mslg.sweeps.ledger import Finished
@@ -83,7 +82,7 @@ def test_runs_launched_elsewhere_are_collected(tmp_path: Path, grid: Grid, inlin
     cells = grid.cells()
     for cell in cells[:2]:
         settings = cell.placed(**places(tmp_path, None))
-        run_recipe(settings, fit, output=run_folder(tmp_path, cell), progress=False)
+        fit_settings(settings, output=run_folder(tmp_path, cell), progress=False)
     # One that says it is this cell's and was run with something else.
     path = run_folder(tmp_path, cells[1]) / "config.toml"
     path.write_text(path.read_text().replace("batch_size = 128", "batch_size = 64", 1))
@@ -165,7 +164,7 @@ def test_places_are_the_same_from_every_working_folder(tmp_path: Path, monkeypat
 def test_a_run_begun_with_other_settings_is_started_over(tmp_path: Path, grid: Grid, inline: Inline) -> None:
     cell = grid.cells()[0]
     folder = run_folder(tmp_path, cell)
-    run_recipe(cell.placed(), fit, output=folder, progress=False)
+    fit_settings(cell.placed(), output=folder, progress=False)
     for name in ("done", "summary.json"):
         (folder / name).unlink()
     config = folder / "config.toml"

@@ -13,7 +13,7 @@ import mslg
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
 from mslg.methods import METHODS
-from mslg.runs.settings import assignments
+from mslg.runs.recipes import assignments
 from mslg.training import optimizer_step as descent
 from mslg.training.loop import CleanParts, Position, PredictionHistory, train
 from mslg.training.method import Method, Task

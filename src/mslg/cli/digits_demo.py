@@ -13,7 +13,8 @@ import torch
 
 from ..data.make_splits import balanced
 from ..data.readers.digits import digits
-from ..fitting.fit import Result, fit
+from ..fitting.fit import fit
+from ..fitting.result import Result
 from ..networks.mlp import MLP
 from ..noise.uniform import uniform
 from ..runtime.seeds import numpy_generator

@@ -7,19 +7,20 @@ import logging
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..runs.settings import assignments, checked, load_recipe, merged, run_recipe
-
-# The groups of options that --help shows.
-DATA, METHOD, TRAINING = "Data", "Method and network", "Training"
-REVIEW, OUTPUT = "Review", "Output and resuming"
+from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code
+from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
+from .options import with_settings
 
 
+@with_settings(Data, Train, Options)
 def fit(
     data: Annotated[
         str | None,
@@ -27,33 +28,10 @@ def fit(
             help="An image folder, a .csv or .parquet manifest, an .npz, or a data set's name (mslg list datasets)."
         ),
     ] = None,
-    clean: Annotated[
-        str | None,
-        typer.Option(
-            help="Clean data like DATA; or a number of verified samples to take out of it; or auto.",
-            rich_help_panel=DATA,
-        ),
+    *,
+    method: Annotated[
+        str | None, typer.Option(help="See: mslg list methods; or package.module:Name.", rich_help_panel=METHOD)
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="Where the files of a named data set are.", rich_help_panel=DATA)
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Other labels for DATA, by id: a .csv or .parquet of mslg noise or mslg apply.", rich_help_panel=DATA
-        ),
-    ] = None,
-    corrupt: Annotated[
-        str | None, typer.Option(help="Images that cannot be read: error (default) or skip.", rich_help_panel=DATA)
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images; by default up to 4.", rich_help_panel=DATA)
-    ] = None,
-    noise: Annotated[
-        str | None, typer.Option(help="Corrupt the labels first: see mslg list noises.", rich_help_panel=DATA)
-    ] = None,
-    rate: Annotated[float | None, typer.Option(help="The share of labels to corrupt.", rich_help_panel=DATA)] = None,
-    method: Annotated[str | None, typer.Option(help="See: mslg list methods.", rich_help_panel=METHOD)] = None,
     preset: Annotated[
         str | None, typer.Option(help="A named set of the method's settings, such as released.", rich_help_panel=METHOD)
     ] = None,
@@ -64,47 +42,12 @@ def fit(
             rich_help_panel=METHOD,
         ),
     ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Run this network once over the data and train a head on its features: named like NETWORK.",
-            rich_help_panel=METHOD,
-        ),
-    ] = None,
-    augment: Annotated[
-        str | None,
-        typer.Option(help="What is done to images, such as 'flip crop-4 normalise-0.5'.", rich_help_panel=METHOD),
-    ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="A recipe's name or a TOML file; other options win over it.", rich_help_panel=METHOD),
+        typer.Option(help="A recipe's name or a TOML file; other options override it.", rich_help_panel=METHOD),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting: key=value. May be repeated.", rich_help_panel=METHOD)
-    ] = None,
-    noise_rate: Annotated[
-        float | None,
-        typer.Option(help="For methods that must be told the share of wrong labels.", rich_help_panel=METHOD),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", rich_help_panel=TRAINING)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples a step.", rich_help_panel=TRAINING)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the network.", rich_help_panel=TRAINING)] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="float32, or bf16 or (GPUs only) fp16: half precision.", rich_help_panel=TRAINING),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same result.", rich_help_panel=TRAINING)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …", rich_help_panel=TRAINING)] = "auto",
-    time_budget: Annotated[
-        str | None, typer.Option(help="Train no longer than this, such as 45s, 30m or 2h.", rich_help_panel=TRAINING)
-    ] = None,
-    from_run: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="Go on from this finished run, with its settings where no others are given.",
-            rich_help_panel=REVIEW,
-        ),
     ] = None,
     decisions: Annotated[
         list[Path] | None,
@@ -113,47 +56,19 @@ def fit(
             rich_help_panel=REVIEW,
         ),
     ] = None,
-    fdr: Annotated[
-        float | None,
-        typer.Option(
-            help="Call labels issues as long as at most this part of them is right after all, such as 0.1.",
-            rich_help_panel=REVIEW,
-        ),
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            " /--no-compare",
-            help="Do not train the controls that tell whether it helped.",
-            show_default=False,
-            rich_help_panel=REVIEW,
-        ),
-    ] = True,
     report: Annotated[
         bool,
         typer.Option(
             " /--no-report",
-            help="Do not write report.html, the page on which to review the labels.",
+            help="Do not write report.html, the page for reviewing the labels.",
             show_default=False,
             rich_help_panel=REVIEW,
         ),
     ] = True,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The run's folder.", rich_help_panel=OUTPUT)
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.", rich_help_panel=OUTPUT)
+    trust_code: Annotated[
+        bool,
+        typer.Option("--trust-code", help="Import code that a recipe or a run's folder names.", rich_help_panel=OUTPUT),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.", rich_help_panel=OUTPUT)] = False,
-    checkpoint_minutes: Annotated[
-        float, typer.Option(help="Time between checkpoints inside an epoch.", rich_help_panel=OUTPUT)
-    ] = 10.0,
-    loggers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log", help="Log epochs there too: tensorboard, wandb or mlflow. May be repeated.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on stdout.", rich_help_panel=OUTPUT)
     ] = False,
@@ -163,6 +78,7 @@ def fit(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.", rich_help_panel=OUTPUT)
     ] = False,
+    **given: Any,
 ) -> None:
     """Train on noisy labels and learn better ones.
 
@@ -180,87 +96,44 @@ def fit(
 
     torchrun --nproc-per-node 4 -m mslg fit photos/ --clean verified/ -o runs/photos
     """
-    first = os.environ.get("RANK", "0") == "0"  # of several processes that torchrun has started
+    main_process = os.environ.get("RANK", "0") == "0"  # of several that torchrun has started
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    logging.getLogger("mslg").setLevel(level if first else logging.ERROR)
+    logging.getLogger("mslg").setLevel(level if main_process else logging.ERROR)
+    options = {key: value for key, value in _of(Options, given).items() if value is not None}
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # one of them died, and all were started again
-        resume, force = True, False
-    layers: list[Any] = []
-    if recipe is not None:
-        layers.append(load_recipe(recipe, noise=noise, rate=rate))
-    if from_run is not None:
-        layers.append(_to_go_on_from(from_run))
-    if resume and output is not None:
-        if (output / "config.toml").exists():
-            layers.append(_of_run(output))
-        elif data is None and recipe is None and from_run is None:
-            raise FileNotFoundError(f"there is no run in {output} to go on with; start one: mslg fit DATA -o {output}")
-    given = {
-        "data": {
-            "source": data,
-            "clean": _number(clean),
-            "noise": noise,
-            "rate": rate,
-            "features": features,
-            "root": root,
-            "corrupt": corrupt,
-            "labels": labels,
-        },
+        options |= {"resume": True, "force": False}
+    if options.get("output") is None:
+        raise typer.BadParameter("name a folder for the run with -o")
+    if "time_budget" in options:
+        options["time_budget"] = seconds(options["time_budget"])
+    typed: Tables = {
+        "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
         "network": {"name": network},
         "method": {"name": method, "preset": preset},
-        "train": {
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "precision": precision,
-            "seed": seed,
-            "noise_rate": noise_rate,
-            "augment": None if augment is None else augment.split(),
-            "from_run": None if from_run is None else str(from_run),
-            "fdr": fdr,
-        },
+        "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
     }
-    layers.append(given)
-    name = merged(*layers)["method"].get("name", "mslg")
-    layers.append(assignments(settings or [], name))
-    resolved = merged(*layers)
-    if "source" not in resolved["data"]:
+    tables = _layered(typed, settings or [], recipe, options, trust_code)
+    if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
-    if output is None:
-        raise typer.BadParameter("name a folder for the run with -o")
 
-    from ..fitting.fit import fit as fit_data
+    from ..fitting.fit import fit_settings
 
     try:
-        result = run_recipe(
-            resolved,
-            fit_data,
-            workers=workers,
-            output=output,
-            resume=resume,
-            force=force,
-            decisions=decisions,
-            device=device,
-            checkpoint_minutes=checkpoint_minutes,
-            time_budget=None if time_budget is None else seconds(time_budget),
-            compare=compare,
-            loggers=loggers or (),
-            progress=not quiet,
-        )
+        result = fit_settings(tables, decisions=decisions, progress=not quiet, **options)
     except KeyboardInterrupt:
-        print(f"interrupted; go on with: mslg fit -o {output} --resume", file=sys.stderr)
+        print(f"interrupted; continue with: mslg fit -o {options['output']} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
-    if not first:
+    if not main_process:
         return
     page = None
     if report:
         from ..review.report import write_report
 
-        page = write_report(output)
+        page = write_report(options["output"])
     if as_json:
         print(json.dumps(result.summary))
     elif not quiet:
-        _tell(result, output)
+        _tell(result, options["output"])
         if page is not None:
             print(f"review them on this page: {page}", file=sys.stderr)
 
@@ -273,13 +146,43 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _of_run(output: Path) -> Any:
-    import tomllib
+def _of(table: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that are settings of this table."""
+    return {item.name: given[item.name] for item in fields(table) if item.name in given}
 
-    return checked(tomllib.loads((output / "config.toml").read_text()))
+
+def _layered(
+    typed: Tables, pairs: list[str], recipe: str | None, options: Mapping[str, Any], trust_code: bool
+) -> Tables:
+    """Settings of a recipe, of the run to start from or to resume, and then of the command line."""
+    data, start, output = typed["data"], typed["train"]["from_run"], options["output"]
+    files: dict[str, Tables] = {}
+    if recipe is not None:
+        files[recipe] = load_recipe(recipe, noise=data["noise"], rate=data["rate"])
+    if start is not None:
+        files[str(start)] = _to_start_from(start)
+    if options.get("resume"):
+        if (output / "config.toml").exists():
+            files[str(output)] = _of_run(output)
+        elif data["source"] is None and recipe is None and start is None:
+            raise FileNotFoundError(f"there is no run in {output} to resume; start one: mslg fit DATA -o {output}")
+    layers = [*files.values(), typed]
+    if not trust_code:
+        for file, tables in files.items():
+            refuse_code({name: {**tables[name], **_given(typed, name)} for name in tables}, typed, file)
+    name = merged(*layers)["method"].get("name", DEFAULT_METHOD)
+    return merged(*layers, assignments(pairs, name))
 
 
-def _to_go_on_from(run: Path) -> Any:
+def _given(tables: Tables, name: str) -> dict[str, Any]:
+    return {key: value for key, value in tables.get(name, {}).items() if value is not None}
+
+
+def _of_run(folder: Path) -> Tables:
+    return checked(tomllib.loads((folder / "config.toml").read_text()))
+
+
+def _to_start_from(run: Path) -> Tables:
     """The settings of an earlier run, but for its length and its own start."""
     if not (run / "config.toml").exists():
         raise FileNotFoundError(f"{run} is not a run's folder: it has no config.toml; name a finished run with --from")
@@ -331,4 +234,4 @@ def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
         yield f"of those that look wrong about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
     if stated["basis"] == "injected":
-        yield "(worked out without clean samples that carry their given label too: see the docs on the error rate)"
+        yield "(estimated without clean samples that also have a given label: see the docs on the error rate)"

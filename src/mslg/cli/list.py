@@ -12,7 +12,7 @@ from ..methods import METHODS
 from ..networks import NETWORKS
 from ..noise import NOISES
 from ..registry import unknown
-from ..runs.settings import recipes, sweeps
+from ..runs.recipes import recipes, sweeps
 
 KINDS = ("methods", "noises", "datasets", "networks", "recipes")
 

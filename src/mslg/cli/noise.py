@@ -85,7 +85,7 @@ def _check_output(output: Path, picture: Path, force: bool) -> None:
 
 
 def _assignments(pairs: list[str]) -> dict[str, Any]:
-    from ..runs.settings import value_of
+    from ..runs.recipes import value_of
 
     found = {}
     for pair in pairs:

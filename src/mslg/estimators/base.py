@@ -21,7 +21,9 @@ from torch import Tensor, nn
 
 from ..data.batch import call
 from ..data.source import Source
-from ..fitting.fit import Result, device_named, fit
+from ..fitting.fit import fit
+from ..fitting.prepare import device_named
+from ..fitting.result import Result
 from ..methods import METHODS
 from ..networks.mlp import MLP
 from ..registry import unknown

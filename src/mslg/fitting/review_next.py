@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
+import torch
 from torch import nn
 
-from ..data.augmentation import Augment
-from ..data.make_splits import make_splits
-from ..data.source import Source
 from ..data.splits import Splits
 from ..review.gain import CANDIDATES, next_reviews
 from ..review.next_round import Round
-from ..runs.execute import Result
 from ..runs.folder import Run
 from ..runs.load_model import with_weights
-from ..runs.settings import checked, run_recipe
+from ..runs.recipes import checked, refuse_code
+from ..runs.run_data import RunData, open_run_data
+from ..runs.settings import Options, Settings
 from .fit import as_source
+from .prepare import split_data
+from .result import Result
 
 NEEDED = ("id", "given_label", "suggested_label", "label_quality", "soft_label", "rank")
-
-
-class Opened(NamedTuple):
-    """A run's network, with its weights, and its data, divided as it was."""
-
-    network: nn.Module
-    data: Splits
-    source: Source
 
 
 def review_next(
@@ -49,44 +42,35 @@ def review_next(
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
     if not (opened_run.path / "model.safetensors").exists():
         raise ValueError(f"{opened_run.path} is not finished; finish it: mslg fit -o {opened_run.path} --resume")
-    found = _opened(opened_run, network, noisy, clean, workers)
+    model, data = _opened(opened_run, network, noisy, clean, workers)
     labels = _candidates(opened_run)
-    index = found.data.train.index.tolist()
+    index, ids = data.train.index.tolist(), data.source.ids
     same = len(index) == pq.read_metadata(opened_run.path / "labels.parquet").num_rows
-    if not same or [found.source.ids[index[place]] for place in labels.index] != labels["id"].tolist():
-        raise ValueError(f"the data is divided in another way than in {opened_run.path}; open it as the run had it")
-    return next_reviews(found.network, found.data, found.source, labels, count=count)
+    if not same or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
+        raise ValueError(f"the data is split differently than in {opened_run.path}; open it as the run had it")
+    return next_reviews(model, data, data.source, labels, count=count)
 
 
-def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None) -> Opened:
-    settings = checked(run.config)
-    train = settings["train"]
-
-    def opened(network: Any, noisy: Any, clean: Any, **_: Any) -> Opened:
-        source = as_source(noisy, "the noisy set")
-        if source.fingerprint() != run.config["data"]["fingerprint"]:
-            raise ValueError(f"the data or its given labels are not those that {run.path} was trained on")
-        clean = clean if clean is None or isinstance(clean, int) else as_source(clean, "the clean set", source)
-        data = make_splits(
-            source,
-            clean,
-            hold_out=train["hold_out"],
-            batch_size=train["batch_size"],
-            seed=train["seed"],
-            augment=Augment.parse(train.get("augment")),
-        )
-        data = Round.open(None, None, source, run).joined(data, source)
-        return Opened(with_weights(network, run.path), data, source)
-
+def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None) -> tuple[nn.Module, Splits]:
+    """The run's network with its weights, and its data, split as it was."""
+    settings = Settings.of(checked(run.config))
     if network is not None and noisy is not None:
-        return opened(network, noisy, clean)
-    if "source" not in settings["data"]:
+        source = as_source(noisy, "the noisy set")
+        if clean is not None and not isinstance(clean, int):
+            clean = as_source(clean, "the clean set", source)
+        data = RunData(network, source, clean)
+    elif settings.data.source is not None:
+        refuse_code(run.config, {}, run.path / "config.toml")
+        settings, data = open_run_data(settings, Options(workers=workers, progress=False))
+    else:
         raise ValueError(
             f"{run.path} was started in Python, so its data cannot be opened again from here; in Python write "
             "mslg.review_next(run, network, noisy, clean), or result.review_next() where it was fitted"
         )
-    result: Opened = run_recipe(settings, opened, workers=workers, progress=False)
-    return result
+    if data.train.fingerprint() != run.config["data"]["fingerprint"]:
+        raise ValueError(f"the data or its given labels are not those that {run.path} was trained on")
+    splits = split_data(settings, data, Round.open(None, None, data.train, run), torch.device("cpu"))
+    return with_weights(data.network, run.path), splits
 
 
 def _candidates(run: Run) -> pd.DataFrame:

@@ -1,126 +1,140 @@
-"""Carries a prepared run out: consumes the training loop, shows it, writes it down, and stops it when it must."""
+"""Carries out a prepared run: trains, judges the labels, writes the results, and compares with the controls."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from torch import nn
-
-from ..data.sample_table import MOST_JOURNAL
-from ..data.source import Source
 from ..data.splits import Splits
-from ..issues.ranked_list import judge, label_frame, stated, suggestions
-from ..review.gain import next_reviews
+from ..issues.ranked_list import Judgement, judge, stated, suggestions
 from ..runtime import distributed
 from ..training.collapse import CollapseWatch
 from ..training.cost import in_words, seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
-from ..training.loggers import Logger, Logging, Started
-from ..training.loop import CHECK_EVERY, EpochRecord, NonFiniteLoss, Position, refuse_non_finite, train
+from ..training.loggers import Logging, Started
+from ..training.loop import EpochRecord, NonFiniteLoss, Position
 from ..training.method import Method
-from ..training.prediction_history import PredictionHistory
-from ..training.progress import Closing, Progress
-from .folder import Run
+from ..training.progress import Progress, Silent, for_terminal
+from .controls.comparison import Comparison
+from .folder import Run, RunMismatch
+from .record import earlier_records, recorded, start_of
 from .results import finite, remembered, summarise, write_results
+from .settings import TABLES, Options, Settings
 
 log = logging.getLogger("mslg")
 
 SHOWN = 200  # classes up to which a transition matrix is written down: beyond, nobody reads it
-# What runs of earlier versions do not tell of themselves.
-LATER = {"train": {"precision": "float32", "accumulate": 1, "sync_batch_norm": False}}
 LONG = 120  # seconds: a run longer than this announces its cost before it starts
 
 
 @dataclass
-class Result:
+class Prepared:
+    """A run that is ready to be carried out. Everything that can fail has been checked, and nothing is written yet."""
+
+    settings: Settings
+    record: dict[str, dict[str, Any]]  # the settings as used, for config.toml
+    data: Splits
+    evaluation: Evaluation
+    new_method: Callable[[], Method]
+    method: Method
+    used: Mapping[str, Any]  # what the method's constructor was given
+    files: dict[str, bytes] = field(default_factory=dict)  # written into the run's folder at its start
+
+
+@dataclass
+class Outcome:
     """What came out of a run."""
 
-    model: nn.Module
-    history: pd.DataFrame  # one row an epoch
+    method: Method
+    data: Splits
+    position: Position
+    judgement: Judgement | None  # None where several processes trained: labels.parquet has what it says
+    records: list[EpochRecord]
     summary: dict[str, Any]
-    classes: tuple[str, ...]
-    method: Method = field(repr=False)
     run: Run | None
-    make_labels: Callable[[], pd.DataFrame] = field(repr=False)
-    choose_next: Callable[..., pd.DataFrame] = field(repr=False)
-
-    @cached_property
-    def labels(self) -> pd.DataFrame:
-        """One row a training sample: given, predicted and suggested label, quality, rank. Made when first asked for."""
-        return self.make_labels()
-
-    @cached_property
-    def soft_labels(self) -> np.ndarray[Any, Any]:
-        """(training samples, classes), rows in the order of `labels`."""
-        return np.stack(self.labels["soft_label"].to_list())
-
-    def review_next(self, count: int = 50) -> pd.DataFrame:
-        """The samples whose review would help the clean loss most: id, rank, given_label, suggested_label, gain."""
-        return self.choose_next(self.labels, count=count)
 
 
-def execute(
-    learner: Method,
-    data: Splits,
-    source: Source,
-    evaluation: Evaluation,
-    resolved: dict[str, Any],
-    *,
-    folder: Path | None,
-    files: Mapping[str, bytes] | None = None,
-    resume: bool,
-    force: bool,
-    checkpoint_seconds: float,
-    time_budget: float | None,
-    display: Progress,
-    loggers: str | Logger | Sequence[str | Logger] = (),
-    fdr: float | None = None,
-    announce: Callable[[], None] | None = None,
-    rebuild: Callable[[], Method] | None = None,
-) -> Result:
-    """Train to the end, or to where the time is up; with a folder, everything is written there. Something that is to
-    come after it is announced with the cost of the run, which is then not marked as done. `rebuild` makes the learner
-    anew: of several processes one finishes the run alone, with what all have learned."""
-    logs = Logging.named(loggers if distributed.is_main_process() else (), folder=folder)
-    epochs = int(resolved["train"]["epochs"])
-    position = _start(learner, source, data)
-    run, records = None, []
-    if folder is not None:
-        if resume and distributed.broadcast_object((folder / "config.toml").exists()):
-            run = Run.open(folder)
-            _refuse_other_settings(run, resolved)
-            if run.load(learner, position):
-                log.info("going on from epoch %d, step %d", position.epoch + 1, position.step)
-            records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
-        else:
-            run = Run.create(folder, resolved, files=files, force=force)
-    _announce(learner, data, epochs, position)
-    if announce is not None:
-        announce()
-    watch = CollapseWatch(source.label[data.train.index], len(source.classes))
+def execute(prepared: Prepared, options: Options) -> Outcome:
+    """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     begun = time.monotonic()
-    stopped = False
+    folder = None if options.output is None else Path(options.output)
+    position = start_of(prepared.method, prepared.data)
+    run, records = _open(prepared, folder, options, position)
+    _announce(prepared, position)
+    comparison = None
+    if options.compare:
+        comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder)
+        comparison.announce(budget=options.time_budget)
+    stopped = _train(prepared, options, run, records, position, begun)
+    outcome = _conclude(prepared, run, records, position, stopped=stopped)
+    if comparison is not None and not stopped:
+        left = None if options.time_budget is None else options.time_budget - (time.monotonic() - begun)
+        display = partial(for_terminal, lines=1) if options.progress is True else lambda name: Silent()
+        comparison.complete(
+            outcome.summary,
+            run,
+            display=display,
+            checkpoint_seconds=60 * options.checkpoint_minutes,
+            time_left=left,
+        )
+    if run is not None and not stopped:
+        run.finish()
+    return outcome
+
+
+def _open(
+    prepared: Prepared, folder: Path | None, options: Options, position: Position
+) -> tuple[Run | None, list[EpochRecord]]:
+    """The run's folder, new or resumed, and the epochs that are already in it."""
+    if folder is None:
+        return None, []
+    if not (options.resume and distributed.broadcast_object((folder / "config.toml").exists())):
+        return Run.create(folder, prepared.record, files=prepared.files, force=options.force), []
+    run = Run.open(folder)
+    _refuse_other_settings(run, prepared.record)
+    if run.load(prepared.method, position):
+        log.info("resuming from epoch %d, step %d", position.epoch + 1, position.step)
+    return run, earlier_records(run)
+
+
+def _train(
+    prepared: Prepared,
+    options: Options,
+    run: Run | None,
+    records: list[EpochRecord],
+    position: Position,
+    begun: float,
+) -> bool:
+    """Train, adding to the records. Returns whether the time budget has stopped it."""
+    method, data, evaluation = prepared.method, prepared.data, prepared.evaluation
+    epochs, folder = method.task.epochs, None if run is None else run.path
+    logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
+    watch = CollapseWatch(data.source.label[data.train.index], len(data.source.classes))
     recording = recorded(
-        learner, data, evaluation, position, run=run, display=display, checkpoint_seconds=checkpoint_seconds
+        method,
+        data,
+        evaluation,
+        position,
+        run=run,
+        display=_display(prepared, options),
+        checkpoint_seconds=60 * options.checkpoint_minutes,
     )
+    stopped = False
     try:
         with logs, closing(recording):
             if position.epoch < epochs:
-                logs.begin(Started(folder, resolved, [(record.epoch, record.metrics) for record in records]))
+                logs.begin(Started(folder, prepared.record, [(r.epoch, r.metrics) for r in records]))
             for record in recording:
                 records.append(record)
                 watch(record)
                 logs.log(record.epoch, record.metrics)
-                late = time_budget is not None and time.monotonic() - begun > time_budget
+                late = options.time_budget is not None and time.monotonic() - begun > options.time_budget
                 if distributed.broadcast_object(late) and position.epoch < epochs:
                     stopped = True
                     break
@@ -128,169 +142,94 @@ def execute(
         if run is not None:
             run.write_json("summary.json", {"state": "failed", "error": str(error)})
         raise
-    learner.eval()
+    method.eval()
     if evaluation.test is not None and evaluation.confusion is None:
-        evaluation(
-            learner, position.history
-        )  # resumed after the last epoch: no epoch of this process has looked at the test
+        evaluation(method, position.history)  # resumed after the last epoch: this process has not seen the test set yet
     if stopped:
-        log.warning("stopped after epoch %d of %d: the time budget is used up; resume to go on", position.epoch, epochs)
-    conclude = partial(
-        concluded, source, evaluation, records, run, stopped=stopped, fdr=fdr, finish=announce is None and not stopped
-    )
+        log.warning(
+            "stopped after epoch %d of %d: the time budget is used up; resume to continue", position.epoch, epochs
+        )
+    return stopped
+
+
+def _display(prepared: Prepared, options: Options) -> Progress:
+    if not distributed.is_main_process() or options.progress is False:
+        return Silent()
+    if options.progress is True:
+        return for_terminal(str(prepared.record["method"]["name"]))
+    display: Progress = options.progress
+    return display
+
+
+def _conclude(
+    prepared: Prepared, run: Run | None, records: list[EpochRecord], position: Position, *, stopped: bool
+) -> Outcome:
+    """Judge the labels and write the results. Of several processes the main one does it, with what all have learned,
+    from the last checkpoint."""
     if distributed.ranks() == 1:
-        return conclude(learner, data, position)
+        return _judged(prepared, prepared.method, prepared.data, run, records, position, stopped=stopped)
     assert run is not None
-    assert rebuild is not None
-    return _concluded_by_first(conclude, learner, data, source, run, rebuild)
+    outcome = None
+    whole = replace(prepared.data, rank=0, ranks=1)
+    if distributed.is_main_process():
+        with distributed.single_process():
+            method = prepared.new_method()
+            position = start_of(method, whole)
+            run.load(method, position)
+            outcome = _judged(prepared, method.eval(), whole, run, records, position, stopped=stopped)
+    distributed.barrier()
+    summary = distributed.broadcast_object(None if outcome is None else outcome.summary)
+    return Outcome(prepared.method, whole, position, None, records, summary, run)
 
 
-def concluded(
-    source: Source,
-    evaluation: Evaluation,
-    records: list[EpochRecord],
-    run: Run | None,
-    learner: Method,
+def _judged(
+    prepared: Prepared,
+    method: Method,
     data: Splits,
+    run: Run | None,
+    records: list[EpochRecord],
     position: Position,
     *,
     stopped: bool,
-    fdr: float | None,
-    finish: bool,
-) -> Result:
-    """What a trained method says of its labels, and all results; with a run, written into its folder."""
-    summary = summarise(records, evaluation, data, state="stopped" if stopped else "done")
-    judgement = judge(source, data, learner, position.history, fdr=fdr)
+) -> Outcome:
+    source, fdr = data.source, prepared.settings.train.fdr
+    summary = summarise(records, prepared.evaluation, data, state="stopped" if stopped else "done")
+    judgement = judge(source, data, method, position.history, fdr=fdr)
     suggested = suggestions(source, data, position.history, judgement)
     summary["label_errors"] = stated(source, data, judgement, suggested, fdr)
     if len(source.classes) <= SHOWN:
         summary["transition"] = judgement.evidence.transition().tolist()
     summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
-    if (right := evaluation.right(suggested)) is not None and "last" in summary:
+    if (right := prepared.evaluation.right(suggested)) is not None and "last" in summary:
         summary["last"] |= finite({"suggested/accuracy": right})
     if run is not None:
         summary |= remembered(run)
-        write_results(run, learner, data, source, position, judgement, summary)
-        if finish:
-            run.finish()
-    history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in records])
-    make_labels = partial(label_frame, source, data, learner, position.history, judgement)
-    choose_next = partial(next_reviews, learner.deployed(), data, source)
-    return Result(learner.deployed(), history, summary, source.classes, learner, run, make_labels, choose_next)
+        write_results(run, method, data, source, position, judgement, summary)
+    return Outcome(method, data, position, judgement, records, summary, run)
 
 
-def _concluded_by_first(
-    conclude: Callable[[Method, Splits, Position], Result],
-    learner: Method,
-    data: Splits,
-    source: Source,
-    run: Run,
-    rebuild: Callable[[], Method],
-) -> Result:
-    """The first process puts together what all have learned, from the last checkpoint, and finishes the run with it."""
-    result = None
-    if distributed.is_main_process():
-        with distributed.single_process():
-            whole, everything = rebuild(), replace(data, rank=0, ranks=1)
-            position = _start(whole, source, everything)
-            run.load(whole, position)
-            result = conclude(whole.eval(), everything, position)
-            result.make_labels = _alone(result.make_labels)
-            result.choose_next = _alone(result.choose_next)
-    distributed.barrier()
-    summary = distributed.broadcast_object(None if result is None else result.summary)
-    if result is not None:
-        result.model, result.method = learner.deployed(), learner
-        return result
-    history = pd.DataFrame([{"epoch": line["epoch"], **line} for line in run.history()])
-    return Result(learner.deployed(), history, summary, source.classes, learner, run, _elsewhere, _elsewhere)
-
-
-def _alone(function: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
-    def called(*args: Any, **kwargs: Any) -> pd.DataFrame:
-        with distributed.single_process():
-            return function(*args, **kwargs)
-
-    return called
-
-
-def _elsewhere(*args: Any, **kwargs: Any) -> pd.DataFrame:
-    raise RuntimeError(
-        "the labels are with the first of the processes (rank 0); read labels.parquet in the run's folder"
-    )
-
-
-def _start(learner: Method, source: Source, data: Splits) -> Position:
-    return Position(PredictionHistory(source.label.to(data.device), len(source.classes), folder=learner.task.tables))
-
-
-def recorded(
-    learner: Method,
-    data: Splits,
-    evaluation: Evaluation,
-    position: Position,
-    *,
-    run: Run | None,
-    display: Progress,
-    checkpoint_seconds: float,
-) -> Generator[EpochRecord, None, None]:
-    """Train to the end of the learner's task: each epoch is shown and written down before its record is handed on."""
-    epochs = learner.task.epochs
-    saved = time.monotonic()
-
-    def after_step(position: Position) -> None:
-        nonlocal saved
-        display.advance(learner.relative_cost(position.epoch), position)
-        if run is not None and _due(learner, position, time.monotonic() - saved >= checkpoint_seconds):
-            refuse_non_finite(position)  # a diverged state must not replace the last good one
-            run.save(learner, position)
-            saved = time.monotonic()
-
-    with Closing(display):
-        total = work_of(learner, data, epochs)
-        display.begin(epochs, total, total - work_of(learner, data, epochs, position.epoch))
-        for record in train(
-            learner, data, epochs=epochs, position=position, evaluation=evaluation, after_step=after_step
-        ):
-            display.advance(learner.relative_cost(record.epoch), position)
-            display.epoch(record)
-            if run is not None:
-                run.append(record)
-                run.save(learner, position)
-                saved = time.monotonic()
-            yield record
-
-
-def _due(learner: Method, position: Position, late: bool) -> bool:
-    """Whether it is time for a checkpoint: the last one is long ago, or the journals of tables in files have grown
-    large. Several processes have several clocks: now and then they ask the first."""
-    if position.step % CHECK_EVERY:
-        return late and distributed.ranks() == 1
-    late = late or learner.journal_bytes() + position.history.journal_bytes() > MOST_JOURNAL
-    return bool(distributed.broadcast_object(late))
-
-
-def _announce(method: Method, data: Splits, epochs: int, position: Position) -> None:
+def _announce(prepared: Prepared, position: Position) -> None:
+    method, data, epochs = prepared.method, prepared.data, prepared.method.task.epochs
     estimate = seconds_per_plain_step(method, data) * work_of(method, data, epochs, position.epoch)
     level = logging.WARNING if estimate > LONG else logging.INFO
     log.log(level, "about %s of training ahead (%d epochs)", in_words(estimate), epochs - position.epoch)
 
 
-def _refuse_other_settings(run: Run, resolved: Mapping[str, Any]) -> None:
+def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:
     before = run.config
-    for table in ("data", "noise", "network", "method", "train"):
-        then, now = {**LATER.get(table, {}), **before.get(table, {})}, resolved[table]
+    for table in TABLES:
+        then, now = before.get(table, {}), record[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
             if key == "fdr":  # how long the list is: no matter of training
                 continue
             if _as_toml(old) != _as_toml(value):
-                raise ValueError(
+                raise RunMismatch(
                     f"{run.path} was started with {table}.{key} = {old!r}, now it is {value!r}; resume with the same "
                     "data and settings, or start a new run in another folder"
                 )
 
 
 def _as_toml(value: Any) -> Any:
-    """TOML knows only lists."""
-    return list(value) if isinstance(value, tuple) else value
+    """TOML knows only lists, and leaves out what is None or empty."""
+    return list(value) if isinstance(value, tuple) else value or None if isinstance(value, dict) else value

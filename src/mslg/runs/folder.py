@@ -20,6 +20,10 @@ from .sharded_checkpoint import are_shards, delete_shards, load_shards, own_shar
 FORMAT = 1
 
 
+class RunMismatch(ValueError):
+    """A run cannot be resumed, because its data or settings are not those it was started with."""
+
+
 class Run:
     """The folder of one training run.
 

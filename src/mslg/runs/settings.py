@@ -1,262 +1,319 @@
-"""Settings of a run as tables: constructor defaults ← recipe ← command line. A run's config.toml is a recipe itself.
+"""The one list of settings. Keyword arguments of `mslg.fit`, command-line options, recipes, `--set`, the record in
+config.toml and the reference pages all come from these dataclasses.
 
-[data]     source, clean, noise, rate, root, subset, told; size, channels, corrupt for image files; words for
-           texts; settings of named data sets
-[noise]    settings of the noise, such as convention, probabilities, transition
-[network]  name, and its constructor's arguments
-[method]   name, preset, and its constructor's arguments
-[train]    epochs, batch_size, optimizer, learning_rate, … : the arguments of `mslg.fit`
-[by_noise.KIND-PERCENT]  settings of the method for one noise and rate
+    [data]     what is trained on, and how its files are read
+    [noise]    arguments of the noise, such as convention, probabilities, transition
+    [network]  name, and its constructor's arguments
+    [method]   name, preset, and its constructor's arguments
+    [train]    how it is trained
+
+Settings decide the result and are recorded. `Options` say how a run is carried out: the same settings give the same
+result with other options.
 """
 
+# ruff: noqa: RUF009 - a setting is a dataclass field with its help and range
 from __future__ import annotations
 
-import inspect
-import tomllib
+import math
+import types
 from collections.abc import Callable, Mapping
-from importlib import resources
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..registry import unknown
 
 TABLES = ("data", "noise", "network", "method", "train")
-DATA_KEYS = (
-    *("source", "labels", "clean", "noise", "rate", "root"),
-    *("size", "channels", "corrupt"),  # how image files are read
-    "words",  # of the vocabulary that texts are encoded by
-    *("human", "human_file", "food101", "mini"),  # settings of some of the named data sets
-    *("features", "features_weights", "features_prepare"),  # a backbone, its weights, how images are prepared for it
-    *("clean_from", "test"),  # "test": the clean samples are cut from the test set, of which so many are left
-    "test_from",  # "train": so many verified training samples are the test set, for choosing settings
-    "subset",  # train on so many samples, class-balanced
-    "told",  # whether methods are told the rate and the matrix of noise made here; true unless given
-)
-TRAIN_KEYS = (
-    "epochs",
-    "batch_size",
-    "clean_batch_size",
-    "optimizer",
-    "learning_rate",
-    "weight_decay",
-    "schedule",
-    "precision",
-    "accumulate",
-    "noise_rate",
-    "hold_out",
-    "augment",
-    "augment_clean",
-    "sync_batch_norm",
-    "seed",
-)
-RECORDED = {
-    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
-    "network": ("class",),
-    "train": ("epochs_asked", "from_run_fingerprint"),
-}  # written by a run, not settings
+DEFAULT_METHOD = "mslg"
+DEFAULT_EPOCHS = 30  # of a run that does not start from another
 
-DEFAULT_NAMES = {"method": "mslg"}  # that of the network depends on the data
-
-Settings = dict[str, dict[str, Any]]
+Tables = dict[str, dict[str, Any]]  # the values that were given, table by table, before defaults are filled in
 
 
-def recipes() -> dict[str, str]:
-    """The recipes that come with the package, with the first line of each."""
-    found = {}
-    for file in sorted(resources.files("mslg.runs.recipes").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".toml"):
-            found[file.name.removesuffix(".toml")] = file.read_text().splitlines()[0].lstrip("# ")
-    return found
+def _setting(
+    default: Any,
+    help: str,
+    *,
+    panel: str | None = None,
+    flags: tuple[str, ...] = (),
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field with its help and range. With a panel it is an option of `mslg fit`, in that part of its help."""
+    metadata = {"help": help, "panel": panel, "flags": flags, "least": least, "above": above, "below": below}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
-def sweeps() -> list[str]:
-    """Those of them that are for many runs: `mslg sweep`."""
-    return [name for name in recipes() if "sweep" in tomllib.loads(recipe_text(name))]
+DATA, METHOD, TRAINING = "Data", "Method and network", "Training"
+REVIEW, OUTPUT = "Review", "Output and resuming"
 
 
-def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Settings:
-    """A recipe by name, or from a TOML file. A noise and a rate replace the recipe's own, and with them those settings
-    of the method that it has for this noise: `[by_noise.uniform-60]` holds them for 60 % uniform noise."""
-    tables = tomllib.loads(recipe_text(name))
-    if "rows" in tables or "columns" in tables:
-        raise ValueError(f"{name} is the recipe of a sweep, not of a single run; run it with: mslg sweep {name} -o DIR")
-    by_noise = tables.pop("by_noise", {})
-    settings = merged(checked(tables), {"data": {"noise": noise, "rate": rate}})
-    data = settings["data"]
-    if data.get("noise") is not None and data.get("rate") is not None:
-        settings["method"].update(by_noise.get(f"{data['noise']}-{round(100 * data['rate'])}", {}))
-    return settings
+class Table:
+    """What the tables share: fields with types and ranges, checked when an instance is made."""
+
+    title: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            kind = hints(type(self))[item.name]  # type: ignore[arg-type]
+            object.__setattr__(self, item.name, check_value(item.name, value, kind, item.metadata))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
 
 
-def recipe_text(name: str) -> str:
-    """The text of a recipe by name, or of a TOML file."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
-        return path.read_text()
-    if name not in (known := recipes()):
-        raise unknown("recipe", name, known)
-    return (resources.files("mslg.runs.recipes") / f"{name}.toml").read_text()
+@dataclass(frozen=True, kw_only=True)
+class Data(Table):
+    """What is trained on, where it is named rather than passed as objects."""
+
+    title: ClassVar[str] = "data"
+
+    source: str | None = _setting(None, "an image folder, a .csv or .parquet manifest, an .npz, or a data set's name")
+    clean: str | int | None = _setting(
+        None, "Clean data like DATA; or how many verified samples to take out of it; or auto.", panel=DATA
+    )
+    root: str | None = _setting(None, "Folder with the files of a named data set.", panel=DATA)
+    labels: str | None = _setting(
+        None, "Replace the labels of DATA by id: a .csv or .parquet from mslg noise or mslg apply.", panel=DATA
+    )
+    corrupt: str | None = _setting(None, "Images that cannot be decoded: error (default) or skip.", panel=DATA)
+    noise: str | None = _setting(None, "Corrupt the labels first: see mslg list noises.", panel=DATA)
+    rate: float | None = _setting(None, "Fraction of labels to corrupt.", panel=DATA, least=0, below=1 + 1e-9)
+    features: str | None = _setting(
+        None, "Run this network once over the data and train a head on its features: named like NETWORK.", panel=METHOD
+    )
+    features_weights: str | None = _setting(None, "weights of the features' network: a file, or a name it knows")
+    features_prepare: tuple[str, ...] | None = _setting(None, "how images are prepared for the features' network")
+    subset: int | None = _setting(None, "train on this many samples, class-balanced", least=2)
+    reveal_noise: bool = _setting(True, "whether methods may know the rate and matrix of noise generated here")
+    size: int | None = _setting(None, "side of the images in pixels", least=1)
+    channels: int | None = _setting(None, "1 (grey) or 3 (RGB)")
+    words: int | None = _setting(None, "size of the vocabulary for texts", least=1)
+    clean_from: str | None = _setting(None, '"test": cut the clean samples from the test set')
+    test: int | None = _setting(None, "number of test samples, with clean_from or test_from", least=1)
+    test_from: str | None = _setting(None, '"train": use verified training samples as the test set, for tuning')
+    human: str | None = _setting(None, "which of CIFAR-N's human labels")
+    human_file: str | None = _setting(None, "the file of CIFAR-N's human labels")
+    food101: str | None = _setting(None, "folder of Food-101, for Food-101N's test set")
+    mini: bool | None = _setting(None, "WebVision: the first 50 classes only")
 
 
-def checked(tables: Mapping[str, Any]) -> Settings:
-    """Only the tables and keys that mean something; anything else is an error."""
-    settings: Settings = {name: {} for name in TABLES}
-    for name, table in tables.items():
-        if name in ("format_version", "versions", "sweep"):
-            continue
-        if name not in TABLES:
-            raise unknown("table in a recipe", name, TABLES)
-        settings[name] = {key: value for key, value in table.items() if key not in RECORDED.get(name, ())}
-    for name, keys in {"data": DATA_KEYS, "train": (*TRAIN_KEYS, "from_run", "fdr")}.items():
-        for key in settings[name]:
-            if key not in keys:
-                raise unknown(f"key in [{name}]", key, keys)
-    return settings
+@dataclass(frozen=True, kw_only=True)
+class Train(Table):
+    """How it is trained."""
 
+    title: ClassVar[str] = "train"
 
-def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Later layers win; None means not given. Another name drops the settings that came before it."""
-    result: Settings = {name: {} for name in TABLES}
-    for layer in layers:
-        for name, table in layer.items():
-            given = {key: value for key, value in table.items() if value is not None}
-            before = result[name].get("name", DEFAULT_NAMES.get(name))
-            if name in ("method", "network") and before is not None and given.get("name", before) != before:
-                result[name] = {}  # the settings of another method mean nothing to this one
-            result[name].update(given)
-    return result
-
-
-def assignments(pairs: list[str], method: str) -> Settings:
-    """`key=value` words. A key may name its table; otherwise the one that knows it is found."""
-    settings: Settings = {name: {} for name in TABLES}
-    for pair in pairs:
-        key, mark, text = pair.partition("=")
-        if not mark:
-            raise ValueError(f"'{pair}' is not a setting; write --set key=value, such as --set label_rate=1.5")
-        table, dot, name = key.strip().partition(".")
-        if not dot:
-            table, name = _owner(key.strip(), method), key.strip()
-        if table not in TABLES:
-            raise unknown("table", table, TABLES)
-        settings[table][name] = value_of(text.strip())
-    return settings
-
-
-def value_of(text: str) -> Any:
-    """A TOML value; anything that is not one is taken as text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _owner(key: str, method: str) -> str:
-    from ..methods import METHODS
-
-    known = [name for name in inspect.signature(METHODS.load(method)).parameters if name != "task"]
-    if key in known:
-        return "method"
-    if key in TRAIN_KEYS:
-        return "train"
-    raise unknown("setting", key, [*known, *TRAIN_KEYS, "network.…"])
-
-
-def run_recipe(settings: Settings, fit: Callable[..., Any], *, workers: int | None = None, **options: Any) -> Any:
-    """Load the data, corrupt it if asked to, make the network, and fit. The number of worker processes is no part of
-    the settings: it changes no result, and a run may be resumed with another."""
-    from ..data.augmentation import Augment
-    from ..networks.build import default_network, network_factory
-    from .open_data import open_data
-
-    seed = int(settings["train"].get("seed", 0))
-    opened = open_data(settings["data"], noise_settings=settings.get("noise"), seed=seed, workers=workers)
-    data, train = dict(settings["data"]), dict(settings["train"])
-    if data.get("test_from") is not None:
-        opened = opened._replace(**_held_out_of_train(opened, data, seed))
-    elif data.get("clean_from") is not None or data.get("test") is not None:
-        opened = opened._replace(**_clean_from_test(opened, data, seed))
-    if data.get("features") is not None:
-        opened = opened._replace(**_features(opened, data, train.pop("augment", None), options))
-    augment = Augment.parse(train.get("augment"))
-    network = dict(settings["network"])
-    network["name"] = name = network.pop("name", None) or default_network(opened.train, augment)
-    method = dict(settings["method"])
-    if _told(data):
-        train = {"noise_rate": opened.noise_rate, "transition": opened.transition, **train}
-    sizes = {key: value for key, value in network.items() if key != "name"}
-    return fit(
-        network_factory(name, opened.train, augment=augment, **sizes),
-        opened.train,
-        opened.clean,
-        method=method.pop("name", "mslg"),
-        test=opened.test,
-        config={"data": data, "noise": settings.get("noise", {}), "network": network},
-        **train,
-        **method,
-        **options,
+    epochs: int | None = _setting(
+        None, f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.", panel=TRAINING, least=1
+    )
+    batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1)
+    clean_batch_size: int | None = _setting(None, "clean samples per step; as many as noisy ones", least=1)
+    optimizer: str | Callable[..., Any] = _setting(
+        "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters"
+    )
+    learning_rate: float = _setting(0.05, "Learning rate of the network.", panel=TRAINING, above=0)
+    weight_decay: float = _setting(1e-4, "of the optimizer", least=0)
+    momentum: float | None = _setting(None, "of optimizers that have one; 0.9 for sgd", least=0, below=1)
+    gradient_clip: float | None = _setting(None, "largest norm of the gradient; longer ones are scaled down", above=0)
+    optimizer_options: dict[str, Any] = _setting(dict, "further arguments of the optimizer, such as nesterov")
+    schedule: str | Callable[..., Any] = _setting(
+        "cosine", "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor"
+    )
+    precision: Literal["float32", "bf16", "fp16"] = _setting(
+        "float32", "float32, or half precision: bf16, or fp16 on GPUs.", panel=TRAINING
+    )
+    accumulate: int = _setting(1, "micro-batches per batch: less memory for the same step", least=1)
+    noise_rate: float | None = _setting(
+        None, "Fraction of wrong labels, for methods that need it.", panel=METHOD, least=0, below=1
+    )
+    hold_out: bool = _setting(True, "hold out two fifths of 200 or more clean samples, to select and to report on")
+    augment: Any = _setting(None, "Image augmentation, such as 'flip crop-4 normalise-0.5'.", panel=METHOD)
+    augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
+    sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
+    seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0)
+    fdr: float | None = _setting(
+        None,
+        "Flag as many labels as possible while keeping the false discovery rate below this, such as 0.1.",
+        panel=REVIEW,
+        above=0,
+        below=1,
+    )
+    from_run: str | Path | None = _setting(
+        None,
+        "Warm start from this finished run, with its settings where no others are given.",
+        panel=REVIEW,
+        flags=("--from",),
     )
 
 
-def _told(data: Mapping[str, Any]) -> bool:
-    told = data.get("told", True)
-    if not isinstance(told, bool):
-        raise ValueError(f"told is {told!r}; it must be true or false: whether methods are told the noise made here")
-    return told
+@dataclass(frozen=True, kw_only=True)
+class Options(Table):
+    """How a run is carried out. None of these changes what comes out of it."""
+
+    title: ClassVar[str] = "options"
+
+    output: Path | str | None = _setting(None, "The run's folder.", panel=OUTPUT, flags=("-o", "--output"))
+    resume: bool = _setting(False, "Continue an interrupted run.", panel=OUTPUT)
+    force: bool = _setting(False, "Replace an existing run.", panel=OUTPUT)
+    device: str = _setting("auto", "auto, cpu, cuda, cuda:1, …", panel=TRAINING)
+    workers: int | None = _setting(None, "Processes that decode images; by default up to 4.", panel=DATA, least=0)
+    time_budget: float | None = _setting(
+        None, "Train no longer than this, such as 45s, 30m or 2h.", panel=TRAINING, above=0
+    )
+    checkpoint_minutes: float = _setting(10.0, "Minutes between checkpoints inside an epoch.", panel=OUTPUT, least=0)
+    compare: bool = _setting(
+        False, "Skip the controls that tell whether it helped.", panel=REVIEW, flags=("/--no-compare",)
+    )
+    progress: Any = _setting(True, "a progress bar, or none; or an object like `mslg.training.progress.Progress`")
+    loggers: Any = _setting(
+        (), "Also log epochs to tensorboard, wandb or mlflow. May be repeated.", panel=OUTPUT, flags=("--log",)
+    )
 
 
-def _clean_from_test(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    from ..data.make_splits import clean_from_test
-    from ..registry import expect_name
+@dataclass(frozen=True)
+class Named:
+    """A method or a network: its name (or, in Python, the class or function itself) and its constructor's arguments."""
 
-    if data.get("clean_from") is None:
-        raise ValueError(
-            f'test = {data["test"]} says how many test samples, not where they come from; give clean_from = "test" '
-            '(what is left of the test set beside the clean samples) or test_from = "train" too, or leave test out'
+    name: Any = None
+    preset: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Named:
+        rest = {key: value for key, value in table.items() if key not in ("name", "preset")}
+        return cls(table.get("name"), table.get("preset"), rest)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides a run's result."""
+
+    data: Data = field(default_factory=Data)
+    noise: Mapping[str, Any] = field(default_factory=dict)
+    network: Named = field(default_factory=Named)
+    method: Named = field(default_factory=lambda: Named(DEFAULT_METHOD))
+    train: Train = field(default_factory=Train)
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Mapping[str, Any]]) -> Settings:
+        """Settings from the values given, with defaults for the rest."""
+        for name in tables:
+            if name not in TABLES:
+                raise unknown("table", name, TABLES)
+        method = Named.of({"name": DEFAULT_METHOD, **tables.get("method", {})})
+        return cls(
+            made(Data, tables.get("data", {})),
+            dict(tables.get("noise", {})),
+            Named.of(tables.get("network", {})),
+            method,
+            made(Train, tables.get("train", {})),
         )
-    expect_name("place to take clean samples from", str(data.get("clean_from")), ["test"])
-    if not isinstance(opened.clean, int) or opened.test is None:
-        raise ValueError(
-            'clean_from = "test" needs a number of clean samples and data with a test set; '
-            "give clean = N, or leave clean_from out"
-        )
-    clean, test = clean_from_test(opened.test, opened.clean, data.get("test"), seed)
-    return {"clean": clean, "test": test}
 
 
-def _held_out_of_train(opened: Any, data: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    from ..data.make_splits import held_out_of_train
-    from ..registry import expect_name
-
-    expect_name("place to take test samples from", str(data["test_from"]), ["train"])
-    if data.get("clean_from") is not None:
-        raise ValueError("test_from and clean_from both say where the test samples come from; give one of them")
-    if not isinstance(data.get("test"), int):
-        raise ValueError('test_from = "train" needs the number of test samples; give test = N')
-    train, test = held_out_of_train(opened.train, data["test"], seed)
-    return {"train": train, "test": test}
+def made(table: type, values: Mapping[str, Any]) -> Any:
+    """One table from values, their names checked."""
+    check_names(table, values)
+    return table(**values)
 
 
-def _features(opened: Any, data: dict[str, Any], augment: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Training, clean and test inputs replaced by a backbone's features. How the images were prepared is written into
-    the data's settings, so that a resumed run prepares them likewise."""
-    from ..data.augmentation import Augment
-    from ..data.source import Source
-    from ..networks.features import backbone, extract, preparation
+def check_names(table: type, values: Mapping[str, Any]) -> None:
+    """Raise for a key that the table does not have."""
+    allowed = [item.name for item in fields(table)]
+    for key in values:
+        if key not in allowed:
+            raise unknown(f"key in [{table.title}]", key, allowed)  # type: ignore[attr-defined]
 
-    name, weights = str(data["features"]), data.get("features_weights")
-    if (words := data.get("features_prepare")) is not None:
-        prepare = Augment.parse(words)
-    else:
-        prepare = preparation(name, opened.train, Augment.parse(augment))
-    data["features_prepare"] = prepare.words
-    network = backbone(name, opened.train, prepare=prepare, weights=weights)
-    parts = {"train": opened.train, "clean": opened.clean, "test": opened.test}
-    told = {key: options[key] for key in ("device", "progress") if key in options}
-    return {
-        key: extract(part, network, prepare=prepare, name=name, **told)
-        for key, part in parts.items()
-        if isinstance(part, Source)
-    }
+
+@cache
+def hints(table: type) -> dict[str, Any]:
+    """The types of a table's fields."""
+    return get_type_hints(table)
+
+
+def default_of(item: Field[Any]) -> Any:
+    """A field's default."""
+    return item.default_factory() if item.default_factory is not MISSING else item.default
+
+
+def check_value(name: str, value: Any, kind: Any, limits: Mapping[str, Any] | None = None) -> Any:
+    """The value, if it is of this type and within its range; a whole number serves as a float, a list as a tuple.
+
+    Raises:
+        ValueError: with the value and what is allowed.
+    """
+    limits = limits or {}
+    choices = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if value is None and (type(None) in choices or Any in choices):
+        return None
+    for choice in choices:
+        if (fitting := _as(value, choice)) is not None:
+            _check_range(name, fitting[0], choices, limits)
+            return fitting[0]
+    words = [word for choice in choices if get_origin(choice) is Literal for word in get_args(choice)]
+    if words and isinstance(value, str):
+        raise unknown(name, value, words)
+    raise ValueError(f"{name} is {value!r}; it must be {_words(choices, limits)}")
+
+
+def _as(value: Any, kind: Any) -> tuple[Any] | None:
+    """The value as this kind, in a tuple; None if it is not of it."""
+    if kind is Any:
+        return (value,)
+    if get_origin(kind) is Literal:
+        return (value,) if value in get_args(kind) else None
+    if kind is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return (float(value) if isinstance(value, int) and abs(value) < 2**53 else value,) if number else None
+    if kind is int:
+        return (value,) if isinstance(value, int) and not isinstance(value, bool) else None
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        fits = isinstance(value, list | tuple) and all(_as(item, inner) is not None for item in value)
+        return (tuple(value),) if fits else None
+    if get_origin(kind) in (dict, Mapping):
+        return (value,) if isinstance(value, Mapping) else None
+    if get_origin(kind) is not None and callable(get_origin(kind)):  # a parametrised Callable
+        return (value,) if callable(value) else None
+    return (value,) if isinstance(kind, type) and isinstance(value, kind) else None
+
+
+def _check_range(name: str, value: Any, choices: tuple[Any, ...], limits: Mapping[str, Any]) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    low = limits.get("least") is not None and value < limits["least"]
+    low = low or (limits.get("above") is not None and value <= limits["above"])
+    high = limits.get("below") is not None and value >= limits["below"]
+    if low or high or not math.isfinite(value):
+        raise ValueError(f"{name} is {value}; it must be {_words(choices, limits)}")
+
+
+def _words(choices: tuple[Any, ...], limits: Mapping[str, Any]) -> str:
+    """What is allowed."""
+    kinds = []
+    for kind in choices:
+        if get_origin(kind) is Literal:
+            kinds.append(" or ".join(repr(word) for word in get_args(kind)))
+        elif get_origin(kind) is tuple:
+            kinds.append("a list")
+        elif get_origin(kind) in (dict, Mapping):
+            kinds.append("a table of names and values")
+        elif get_origin(kind) is not None:
+            kinds.append("a function")
+        else:
+            words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+            kinds.append(words.get(kind, "left out" if kind is type(None) else str(getattr(kind, "__name__", kind))))
+    bounds = []
+    if limits.get("least") is not None:
+        bounds.append(f"{limits['least']:g} or more")
+    if limits.get("above") is not None:
+        bounds.append(f"above {limits['above']:g}")
+    if limits.get("below") is not None:
+        bounds.append(f"below {limits['below']:g}" if limits["below"] != 1 + 1e-9 else "1 at most")
+    return " or ".join(kinds) + (f", {' and '.join(bounds)}" if bounds else "")

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,8 +25,6 @@ log = logging.getLogger("mslg")
 
 BUCKET = 25 * 2**20  # bytes sent at once: enough to be efficient, small enough to need no second copy of a model
 PATIENCE = timedelta(days=7)  # one rank may write results for long while the others wait; torchrun notices the dead
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _alone = False
 
@@ -61,7 +58,8 @@ def joined(device: torch.device) -> Iterator[None]:
     """Meet the other processes, if a launcher has started any, and part at the end. Where they have met already (as in
     Ray Train), that meeting is used."""
     if started() == 1 or dist.is_initialized():
-        yield
+        with _heard():
+            yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -69,7 +67,8 @@ def joined(device: torch.device) -> Iterator[None]:
     store, place_, count = next(rendezvous("env://", timeout=PATIENCE))
     dist.init_process_group(backend, store=_fresh(store), rank=place_, world_size=count, timeout=PATIENCE)
     try:
-        yield
+        with _heard():
+            yield
     finally:
         dist.destroy_process_group()
 
@@ -80,18 +79,6 @@ def _fresh(store: Any) -> Any:
     here_only = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if here_only else "0"
     return dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
-
-
-def together(function: F) -> F:
-    """Let a function with a `device=` argument run in all processes that a launcher has started, as one."""
-
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        device = torch.device("cpu" if kwargs.get("device") == "cpu" or not torch.cuda.is_available() else "cuda")
-        with joined(local_device(device)), _heard():
-            return function(*args, **kwargs)
-
-    return called  # type: ignore[return-value]
 
 
 @contextmanager

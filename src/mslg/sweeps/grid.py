@@ -20,7 +20,8 @@ from typing import Any
 
 from ..noise import NOISES
 from ..registry import unknown
-from ..runs.settings import TABLES, Settings, checked, merged, recipe_text
+from ..runs.recipes import checked, merged, recipe_text
+from ..runs.settings import TABLES, Tables
 
 SWEEP_KEYS = ("seeds", "title", "paper", "reference", "protocol", "note")
 AXIS_KEYS = {"columns": ("paper", *TABLES), "rows": ("paper", "knows", "by_noise", *TABLES)}
@@ -32,7 +33,7 @@ class Axis:
     """A row or a column: what it is called, what it changes, and its counterpart in the paper."""
 
     name: str
-    changes: Settings
+    changes: Tables
     by_noise: dict[str, dict[str, Any]] = field(default_factory=dict)
     paper: str | None = None
     knows: str | None = None
@@ -45,7 +46,7 @@ class Cell:
     row: str
     column: str
     seed: int
-    settings: Settings  # with {root} and {output} still in them
+    settings: Tables  # with {root} and {output} still in them
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -63,7 +64,7 @@ class Cell:
         """A name for the settings: a finished cell counts only while they are the same. Places are no part of it."""
         return hashlib.blake2b(json.dumps(self.settings, sort_keys=True).encode(), digest_size=6).hexdigest()
 
-    def placed(self, **places: str | None) -> Settings:
+    def placed(self, **places: str | None) -> Tables:
         """The settings with the places filled in."""
         return {
             name: {key: _fill(value, places) for key, value in table.items()} for name, table in self.settings.items()
@@ -83,7 +84,7 @@ class Grid:
     reference: str | None
     protocol: str | None
     note: str | None
-    base: Settings
+    base: Tables
     by_noise: dict[str, dict[str, Any]]
 
     def cells(self) -> list[Cell]:

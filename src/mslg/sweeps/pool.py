@@ -189,8 +189,8 @@ class _Told:
 
 def run_cell(job: Job, pipe: Connection) -> Finished:
     """One run, gone on with if it had been begun."""
-    from ..fitting.fit import fit
-    from ..runs.settings import run_recipe
+    from ..fitting.fit import fit_settings
+    from ..runs.folder import RunMismatch
     from ..training.loop import NonFiniteLoss
 
     pipe.send(Event(job.cell))
@@ -200,18 +200,16 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
     settings = job.cell.placed(**job.places)
 
     def run(**how: bool) -> Any:
-        told = _Told(job.cell, pipe)
-        return run_recipe(
-            settings, fit, workers=job.workers, output=job.folder, device=job.device, progress=told, **how
+        progress = _Told(job.cell, pipe)
+        return fit_settings(
+            settings, workers=job.workers, output=job.folder, device=job.device, progress=progress, **how
         )
 
     try:
         try:
             result = run(resume=job.folder is not None)
-        except ValueError as error:
-            # The folder's name says that the cell is the same: the data, or where it is, has changed since.
-            if not str(error).startswith(f"{job.folder} was started with "):
-                raise
+        except RunMismatch:
+            # The folder's name says that the cell is the same: the data, or its location, has changed since.
             result = run(force=True)
     except NonFiniteLoss:
         return finished(job.cell, {"state": "failed"}, [], time.perf_counter() - begun)

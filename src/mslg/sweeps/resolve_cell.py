@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..data.readers import number_of_classes
-from ..fitting.fit import fit, method_settings
+from ..fitting.prepare import method_arguments, method_name
 from ..methods import METHODS
-from ..review.next_round import EPOCHS
-from ..runs.settings import TRAIN_KEYS, Settings
+from ..runs.settings import DEFAULT_EPOCHS, Settings, Tables
 from ..training.method import Task
 from .grid import Cell
 
 
-def resolved(cell: Cell, places: Mapping[str, str | None]) -> Settings:
+def resolved(cell: Cell, places: Mapping[str, str | None]) -> Tables:
     """What the cell would be run with: every argument of the method's constructor and of training."""
-    settings = {name: dict(table) for name, table in cell.settings.items()}
-    defaults = inspect.signature(fit).parameters
-    settings["train"] = {key: settings["train"].get(key, defaults[key].default) for key in TRAIN_KEYS}
-    if settings["train"]["epochs"] is None:
-        settings["train"]["epochs"] = EPOCHS
-    settings["method"] = _method(cell, settings, places)
-    return settings
+    settings = Settings.of(cell.settings)
+    train = replace(settings.train, epochs=settings.train.epochs or DEFAULT_EPOCHS)
+    tables = {name: dict(table) for name, table in cell.settings.items()}
+    return {**tables, "train": train.as_dict(), "method": _method(cell, replace(settings, train=train), places)}
 
 
 def _method(cell: Cell, settings: Settings, places: Mapping[str, str | None]) -> dict[str, Any]:
-    given = dict(settings["method"])
-    name, preset = given.pop("name", "mslg"), given.pop("preset", None)
+    method, train = settings.method, settings.train
     # Without a preset nobody asks for the number of classes, and a user's own files need not be read.
-    classes = 0 if preset is None else number_of_classes(settings["data"]) or _count(cell, places)
-    task = Task(torch.empty(0), classes, nn.Identity, settings["train"]["epochs"], settings["train"]["batch_size"])
-    known = method_settings(name, task, preset, given)
-    parameters = inspect.signature(METHODS.load(name)).parameters
+    classes = 0 if method.preset is None else number_of_classes(cell.settings["data"]) or _count(cell, places)
+    task = Task(torch.empty(0), classes, nn.Identity, train.epochs or DEFAULT_EPOCHS, train.batch_size)
+    known = method_arguments(method, task)
+    parameters = inspect.signature(METHODS.resolve(method.name).object).parameters
     arguments = {key: known.get(key, each.default) for key, each in parameters.items() if key != "task"}
-    return {"name": name, **({} if preset is None else {"preset": preset}), **arguments}
+    return {"name": method_name(method), **({} if method.preset is None else {"preset": method.preset}), **arguments}
 
 
 def _count(cell: Cell, places: Mapping[str, str | None]) -> int:

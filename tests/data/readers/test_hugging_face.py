@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mslg.fitting.fit import fit
+from mslg.fitting.fit import fit_settings
 from mslg.runs.open_data import open_data, open_named
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 from tests.support import trees
 
 MISSING = importlib.util.find_spec("datasets") is None
@@ -47,7 +47,7 @@ def test_an_imagefolder_and_what_was_saved_from_it(tmp_path: Path) -> None:
             "train": {"epochs": 2, "batch_size": 16},
         }
     )
-    assert "test/accuracy" in run_recipe(settings, fit, output=tmp_path / "run", progress=False).summary["last"]
+    assert "test/accuracy" in fit_settings(settings, output=tmp_path / "run", progress=False).summary["last"]
 
 
 @pytest.mark.skipif(MISSING, reason="the datasets library is not installed")

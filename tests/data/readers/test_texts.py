@@ -16,13 +16,13 @@ from mslg.data.check import inspect
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Source
 from mslg.data.texts import Vocabulary, vocabulary_of
-from mslg.fitting.fit import fit
+from mslg.fitting.fit import fit_settings
 from mslg.issues.previews import view_of
 from mslg.review.report import write_report
 from mslg.review.reviewed_samples import joined
 from mslg.runs.load_model import load_model
 from mslg.runs.open_data import open_data, open_named
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 
 MISSING = importlib.util.find_spec("datasets") is None
 SUBJECTS = {"cooking": "boil fry salt pepper dish oven", "sailing": "mast wind harbour knot deck anchor"}
@@ -60,7 +60,7 @@ def test_a_table_of_texts_is_trained_on_and_its_texts_are_shown(ending: str, tmp
         }
     )
     run = tmp_path / "run"
-    result = run_recipe(settings, fit, output=run, progress=False)
+    result = fit_settings(settings, output=run, progress=False)
     assert json.loads((run / "model.json").read_text())["network"]["name"] == "text-mlp"
     assert result.summary["training_samples"] == 60, "positions are no ids: nothing is in both sets"
     assert result.summary["last"]["predictions/accuracy"] > 0.9

@@ -25,7 +25,7 @@ from mslg.methods.mslg.method import MSLG
 from mslg.runs.controls.catalog import CONTROLS, TRIALS
 from mslg.runs.controls.comparison import Comparison
 from mslg.runs.controls.trial import HoldoutPredictions, honest_accuracy
-from mslg.runs.settings import checked
+from mslg.runs.recipes import checked
 from mslg.training.loop import NonFiniteLoss
 from mslg.training.loop import train as train_loop
 from mslg.training.method import Method, Task
@@ -58,7 +58,7 @@ class Recorder:
             self.seen.append((method, data))
             return train_loop(method, data, **others)
 
-        monkeypatch.setattr("mslg.runs.execute.train", noted)
+        monkeypatch.setattr("mslg.runs.record.train", noted)
 
     @property
     def methods(self) -> list[str]:

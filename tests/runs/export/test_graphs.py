@@ -15,10 +15,11 @@ from torch import Tensor, nn
 import mslg
 from mslg.data.batch import call
 from mslg.data.texts import Vocabulary
+from mslg.fitting.fit import fit_settings
 from mslg.runs.export import onnx as onnx_format
 from mslg.runs.export.graph import in_order
 from mslg.runs.load_model import load_model
-from mslg.runs.settings import merged, run_recipe
+from mslg.runs.recipes import merged
 from tests.data.readers.test_texts import reviews
 from tests.runs.test_load_model import CLEAN, DIGITS, FAST, NOISY, Parts
 from tests.support.blobs import blobs, small_network
@@ -32,7 +33,7 @@ load = torch.export.load
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on images that are resized, cut and normalised."""
     path = tmp_path_factory.mktemp("digits") / "run"
-    run_recipe(merged(DIGITS), mslg.fit, output=path, progress=False)
+    fit_settings(merged(DIGITS), output=path, progress=False)
     return path
 
 
@@ -168,7 +169,7 @@ def test_features_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capl
     monkeypatch.setenv("MSLG_CACHE", str(tmp_path / "cache"))
     data = {**DIGITS["data"], "features": "mlp", "features_prepare": ["normalise-0.5"]}
     settings = merged({**DIGITS, "data": data, "train": {"epochs": 2}})
-    run_recipe(settings, mslg.fit, output=tmp_path / "run", progress=False)
+    fit_settings(settings, output=tmp_path / "run", progress=False)
     path = mslg.export(tmp_path / "run", to="pt2")
     assert "takes features of mlp, which is not part of what is exported" in caplog.text
     extra = {"features_of": ""}
@@ -192,7 +193,7 @@ def test_missing_packages_are_told_with_the_line_that_installs_them(
 def test_a_model_of_texts_brings_its_words(tmp_path: Path) -> None:
     reviews().to_csv(tmp_path / "reviews.csv", index=False)
     settings = {**DIGITS, "data": {"source": str(tmp_path / "reviews.csv")}, "train": {"epochs": 2}}
-    run_recipe(merged(settings), mslg.fit, output=tmp_path / "run", progress=False)
+    fit_settings(merged(settings), output=tmp_path / "run", progress=False)
     extra = {"vocabulary": ""}
     program = torch.export.load(mslg.export(tmp_path / "run", to="pt2"), extra_files=extra)
     folder = mslg.export(tmp_path / "run", to="safetensors")

@@ -20,7 +20,6 @@ from ...training.cost import in_words, seconds_per_plain_step, work_of
 from ...training.evaluation import predictions
 from ...training.method import Method, Task
 from ...training.progress import Progress
-from ..execute import Result
 from ..folder import Run, earlier_run
 from ..results import write_summary
 from .catalog import CONTROLS, TRIALS, Control, Trial
@@ -37,18 +36,21 @@ LEAST_DECAY = 1e-4  # what a stronger weight decay is a multiple of where there 
 class Comparison:
     """The controls of one run, each trained on the same samples, network, schedule and seed as the method."""
 
-    method: str
     learner: Method
     settings: Mapping[str, Any]  # what the learner's constructor was given
     data: Splits
     resolved: Mapping[str, Any]  # the run's settings
     folder: Path | None  # of the run
+    method: str = field(init=False)  # its name
     work: dict[str, float] = field(default_factory=dict, init=False)  # of each trial still to be run, in plain steps
     seconds: float = field(default=0.0, init=False)  # that takes
     controls: dict[str, Control] = field(default_factory=dict, init=False)
     left_out: dict[str, str] = field(default_factory=dict, init=False)  # why a control cannot be had
     why_not: str | None = field(default=None, init=False)  # none can
     epochs: int = field(default=0, init=False)  # of each control
+
+    def __post_init__(self) -> None:
+        self.method = str(self.resolved["method"]["name"])
 
     def announce(self, *, budget: float | None = None) -> None:
         """Find out which controls there are and say what they will cost."""
@@ -79,22 +81,20 @@ class Comparison:
 
     def complete(
         self,
-        result: Result,
+        summary: dict[str, Any],
+        run: Run | None,
         *,
         display: Callable[[str], Progress],
         checkpoint_seconds: float,
         time_left: float | None = None,
     ) -> None:
-        """Compare, and mark the run as done, unless it was stopped. Its own results are there already."""
-        if result.summary["state"] != "done":
-            return
+        """Compare, and add the comparison to the summary. The run's own results are there already."""
         found = self.compared(display=display, checkpoint_seconds=checkpoint_seconds, time_left=time_left)
         if found["helped"] is False:
             log.warning(found["verdict"])
-        result.summary["comparison"] = found
-        if result.run is not None:
-            write_summary(result.run, result.summary)
-            result.run.finish()
+        summary["comparison"] = found
+        if run is not None:
+            write_summary(run, summary)
 
     def compared(
         self, *, display: Callable[[str], Progress], checkpoint_seconds: float, time_left: float | None = None

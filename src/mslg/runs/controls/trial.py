@@ -15,12 +15,12 @@ from torch import Tensor
 from ...data.splits import Samples, Splits
 from ...runtime.distributed import broadcast_object, is_main_process
 from ...training.evaluation import Evaluation
-from ...training.loop import EpochRecord, NonFiniteLoss, Position
+from ...training.loop import EpochRecord, NonFiniteLoss
 from ...training.method import Method
 from ...training.prediction_history import PredictionHistory
 from ...training.progress import Progress
-from ..execute import recorded
 from ..folder import Run
+from ..record import earlier_records, recorded, start_of
 from ..results import summarise
 
 log = logging.getLogger("mslg")
@@ -122,14 +122,13 @@ def _train(
     learner: Method, data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
 ) -> HoldoutPredictions:
     evaluation = HoldoutEvaluation(data, run=run)
-    history = PredictionHistory(learner.task.given.to(data.device), learner.task.classes, folder=learner.task.tables)
-    position = Position(history)
+    position = start_of(learner, data)
     records: list[EpochRecord] = []
     if run is not None:
         run.load(learner, position)
         if position.epoch:
             evaluation.looks = HoldoutPredictions.from_json(run.read_json(PREDICTIONS), position.epoch)
-        records = [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
+        records = earlier_records(run)
     records += recorded(
         learner, data, evaluation, position, run=run, display=display, checkpoint_seconds=checkpoint_seconds
     )

@@ -1,1 +1,160 @@
-"""Settings of whole runs, as TOML files."""
+"""Recipes: settings in a TOML file, those that come with the package and a user's own. A run's config.toml is one too.
+
+Settings come in layers: the constructors' defaults, then a recipe, then the command line. Each layer is a dictionary of
+tables that holds only what was given; `mslg.runs.settings` turns the merged layers into checked settings.
+
+    [by_noise.KIND-PERCENT]  settings of the method for one noise and rate, such as [by_noise.uniform-60]
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ...registry import UntrustedCode, unknown
+from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names, check_value, hints
+
+# What a run records beside its settings.
+RECORDED = {
+    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
+    "network": ("class",),
+    "train": ("epochs_asked", "from_run_fingerprint"),
+}
+LIBRARIES = ("torchvision", "timm")  # "torchvision:resnet50" names no code of a stranger
+
+
+def recipes() -> dict[str, str]:
+    """The recipes that come with the package, with the first line of each."""
+    files = sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
+    texts = {file.name.removesuffix(".toml"): file.read_text() for file in files if file.name.endswith(".toml")}
+    return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
+
+
+def sweeps() -> list[str]:
+    """The names of those that are for `mslg sweep`."""
+    return [name for name in recipes() if "sweep" in tomllib.loads(recipe_text(name))]
+
+
+def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Tables:
+    """A recipe by name, or from a TOML file. Another noise or rate replaces the recipe's own, and with it the settings
+    under [by_noise]."""
+    tables = tomllib.loads(recipe_text(name))
+    if "rows" in tables or "columns" in tables:
+        raise ValueError(f"{name} is the recipe of a sweep, not of a single run; run it with: mslg sweep {name} -o DIR")
+    by_noise = tables.pop("by_noise", {})
+    settings = merged(checked(tables), {"data": {"noise": noise, "rate": rate}})
+    data = settings["data"]
+    if data.get("noise") is not None and data.get("rate") is not None:
+        settings["method"].update(by_noise.get(f"{data['noise']}-{round(100 * data['rate'])}", {}))
+    return settings
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe by name, or of a TOML file."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.exists():
+            raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
+        return path.read_text()
+    if name not in (known := recipes()):
+        raise unknown("recipe", name, known)
+    return (resources.files(__name__) / f"{name}.toml").read_text()
+
+
+def checked(tables: Mapping[str, Any]) -> Tables:
+    """The tables of settings, without what a run records beside them; unknown names and wrong types are errors."""
+    settings: Tables = {name: {} for name in TABLES}
+    for name, table in tables.items():
+        if name in ("format_version", "versions", "sweep"):
+            continue
+        if name not in TABLES:
+            raise unknown("table in a recipe", name, TABLES)
+        if not isinstance(table, Mapping):
+            raise ValueError(f"{name} is {table!r}; it must be a table: [{name}]")
+        settings[name] = {key: value for key, value in table.items() if key not in RECORDED.get(name, ())}
+    for kind in (Data, Train):
+        check_names(kind, settings[kind.title])
+        limits = {item.name: item.metadata for item in fields(kind)}
+        for key, value in settings[kind.title].items():
+            check_value(f"{kind.title}.{key}", value, hints(kind)[key], limits[key])
+    return settings
+
+
+def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Tables:
+    """Later layers win; None means not given. Another name drops the settings that came before it."""
+    result: Tables = {name: {} for name in TABLES}
+    for layer in layers:
+        for name, table in layer.items():
+            given = {key: value for key, value in table.items() if value is not None}
+            before = result[name].get("name", DEFAULT_METHOD if name == "method" else None)
+            if name in ("method", "network") and before is not None and given.get("name", before) != before:
+                result[name] = {}  # the settings of another method mean nothing to this one
+            result[name].update(given)
+    return result
+
+
+def assignments(pairs: list[str], method: Any) -> Tables:
+    """`key=value` words of `--set`. A key may name its table, as in network.width=8; otherwise it belongs to the method
+    or to [train]."""
+    settings: Tables = {name: {} for name in TABLES}
+    for pair in pairs:
+        key, mark, text = pair.partition("=")
+        if not mark:
+            raise ValueError(f"'{pair}' is not a setting; write --set key=value, such as --set label_rate=1.5")
+        table, dot, name = key.strip().partition(".")
+        if not dot:
+            table, name = _table_of(key.strip(), method), key.strip()
+        if table not in TABLES:
+            raise unknown("table", table, TABLES)
+        settings[table][name] = value_of(text.strip())
+    return checked(settings)
+
+
+def value_of(text: str) -> Any:
+    """A TOML value, or True and False as Python writes them; anything else is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return {"True": True, "False": False}.get(text, text)
+
+
+def _table_of(key: str, method: Any) -> str:
+    from ...methods import METHODS
+
+    of_method = [name for name in inspect.signature(METHODS.resolve(method).object).parameters if name != "task"]
+    of_train = [item.name for item in fields(Train)]
+    if key in of_method:
+        return "method"
+    if key in of_train:
+        return "train"
+    raise unknown("setting", key, [*of_method, *of_train, "network.…"])
+
+
+def refuse_code(
+    settings: Mapping[str, Mapping[str, Any]], typed: Mapping[str, Mapping[str, Any]], file: object
+) -> None:
+    """Raise if settings that a file brought name code to import and the user has not typed the same name himself."""
+    for table, key, path in _named_code(settings):
+        if typed.get(table, {}).get(key) != path:
+            option = {"name": f"--{table}", "source": "DATA"}.get(key, f"--{key.replace('_', '-')}")
+            raise UntrustedCode(
+                f"{file} names the code {path} ({table}.{key}), and code that a file names is not imported; if you "
+                f"trust it, name it yourself ({option} {path}) or pass --trust-code"
+            )
+
+
+def _named_code(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Settings of the form package.module:name."""
+    names = [("method", "name"), ("network", "name"), ("noise", "network")]
+    for table, key in [*names, ("data", "source"), ("data", "noise"), ("data", "features")]:
+        value = settings.get(table, {}).get(key)
+        if not isinstance(value, str):
+            continue
+        kind, mark, _ = value.partition(":")
+        if mark and kind not in LIBRARIES and not Path(value).exists():
+            yield table, key, value

@@ -1,0 +1,312 @@
+"""From settings and data to a run that is ready to be carried out. Whatever can fail, fails here, before anything is
+written."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..data.augmentation import Augment
+from ..data.make_splits import make_splits
+from ..data.source import Source
+from ..data.splits import Samples, Splits
+from ..issues.error_rate import check_fdr
+from ..methods import METHODS
+from ..registry import expect_name, unknown
+from ..review.next_round import Round
+from ..runs.execute import Prepared
+from ..runs.folder import Run
+from ..runs.run_data import RunData
+from ..runs.settings import Named, Options, Settings, Train, check_value
+from ..runtime.distributed import broadcast_object, local_device, ranks
+from ..runtime.precision import check_precision
+from ..training.cost import in_words, seconds_per_plain_step, work_of
+from ..training.evaluation import Evaluation
+from ..training.method import Method, Task
+from ..training.optimizers import optimizer_factory, used_by
+from ..training.schedules import schedule
+
+log = logging.getLogger("mslg")
+
+
+def prepare(
+    settings: Settings, data: RunData, options: Options, *, head: str | None = None, decisions: Any = None
+) -> Prepared:
+    """Split the data, make the network and the method, and check that they fit together.
+
+    Args:
+        settings: all that decides the result.
+        data: the samples, and what makes the network.
+        options: how the run will be carried out.
+        head: name of the network's last layer, where it is not the last Linear.
+        decisions: a reviewer's decisions.csv, or several.
+    """
+    train, device = settings.train, local_device(device_named(options.device))
+    check_precision(train.precision, device)
+    _check_accumulate(train)
+    folder = None if options.output is None else Path(options.output)
+    if folder is None and ranks() > 1:
+        raise ValueError(
+            f"{ranks()} processes train together and need a folder for the run that all of them can reach; pass "
+            "output= (-o)"
+        )
+    exists = folder is not None and broadcast_object((folder / "config.toml").exists())
+    resumed = Run.open(folder) if options.resume and folder is not None and exists else None
+    start = Round.open(train.from_run, decisions, data.train, resumed)
+    splits = split_data(settings, data, start, device)
+    epochs, asked = start.epochs(train.epochs)
+    new_optimizer = optimizer_factory(
+        train.optimizer,
+        learning_rate=train.learning_rate,
+        weight_decay=train.weight_decay,
+        momentum=train.momentum,
+        options=train.optimizer_options,
+    )
+    optimizers: list[Optimizer] = []
+
+    def recorded_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        optimizers.append(new_optimizer(parameters))
+        return optimizers[-1]
+
+    def task(length: int) -> Task:
+        return Task(
+            given=data.train.label,
+            classes=len(data.train.classes),
+            network=data.network,
+            epochs=length,
+            batch_size=train.batch_size,
+            optimizer=recorded_optimizer if not optimizers else new_optimizer,
+            schedule=schedule(train.schedule) if isinstance(train.schedule, str) else train.schedule,
+            noise_rate=data.noise_rate if train.noise_rate is None else train.noise_rate,
+            transition=None if data.transition is None else torch.as_tensor(data.transition).to(device),
+            pairs=splits.pairs,
+            head_name=head,
+            precision=train.precision,
+            accumulate=train.accumulate,
+            warm=start.warm,
+            seed=train.seed,
+            device=device,
+            sync_batch_norm=train.sync_batch_norm,
+            tables=None if folder is None else folder / "tables",
+        )
+
+    auto = data.clean == "auto"
+    if auto and splits.clean is not None:
+        log.warning("the %d reviewed samples now serve as the clean set, not low-loss samples", len(splits.clean))
+        auto = False
+    chosen = _method(settings.method, auto, data.clean)
+
+    def new_method(length: int) -> Method:
+        return start.lead(build_method(chosen, task(length), splits), method_name(chosen))
+
+    method = new_method(epochs)
+    _check_outputs(method, splits)
+    if options.time_budget is not None and resumed is None:
+        fitting = broadcast_object(_epochs_within(method, splits, epochs, options.time_budget))
+        if fitting != epochs:
+            log.warning("%d epochs fit into %s; %d were asked for", fitting, in_words(options.time_budget), epochs)
+            epochs = fitting
+            method = new_method(epochs)
+    used = method_arguments(chosen, method.task)
+    record = _record(settings, data, splits, start, method, optimizers, (epochs, asked), chosen, used)
+    evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
+    files = {} if folder is None else start.files(splits, data.train)
+    return Prepared(settings, record, splits, evaluation, lambda: new_method(epochs), method, used, files)
+
+
+def split_data(settings: Settings, data: RunData, start: Round, device: torch.device) -> Splits:
+    """The training samples and the parts of the clean set, with a reviewer's decisions carried out."""
+    train = settings.train
+    if isinstance(data.clean, str):
+        expect_name("kind of clean set", data.clean, ["auto"])
+    splits = make_splits(
+        data.train,
+        None if isinstance(data.clean, str) else data.clean,
+        hold_out=train.hold_out,
+        batch_size=train.batch_size,
+        clean_batch_size=train.clean_batch_size,
+        seed=train.seed,
+        device=device,
+        augment=Augment.parse(train.augment),
+        augment_clean=train.augment_clean,
+    )
+    splits = start.joined(splits, data.train)
+    if train.fdr is not None:
+        check_fdr(train.fdr, splits)
+    return splits
+
+
+def build_method(named: Named, task: Task, data: Splits) -> Method:
+    """A method from its name or class: its constructor's defaults, then the preset, then the arguments given."""
+    made = METHODS.resolve(named.name).object
+    arguments = method_arguments(named, task)
+    missing = [need for need in made.needs if not _available(need, task, data, arguments)]
+    if missing:
+        raise ValueError(f"{method_name(named)} needs {' and '.join(ADVICE[need] for need in missing)}")
+    method: Method = made(task, **arguments)
+    return method
+
+
+ADVICE = {
+    "clean set": "clean samples and there are none; pass clean= (--clean): a set of verified samples, a number of "
+    'verified samples to take out of the data, or "auto" to use low-loss samples instead',
+    "noise rate": "the noise rate; pass noise_rate= (--noise-rate), a share between 0 and 1",
+}
+
+
+def _available(need: str, task: Task, data: Splits, arguments: Mapping[str, Any]) -> bool:
+    if need == "clean set":
+        return data.clean is not None or bool(arguments.get("auto_clean"))
+    if need == "noise rate":
+        return task.noise_rate is not None or task.pairs is not None or arguments.get("forget_rate") is not None
+    return True  # a transition matrix can be estimated; the method says so itself where it cannot
+
+
+def method_name(named: Named) -> str:
+    """What the record calls a method."""
+    return METHODS.resolve(named.name).name
+
+
+def method_arguments(named: Named, task: Task) -> dict[str, Any]:
+    """What a method's constructor is given: the preset's values, then the arguments, names and types checked."""
+    resolved = METHODS.resolve(named.name)
+    made, name = resolved.object, resolved.name
+    parameters = inspect.signature(made).parameters
+    kinds = get_type_hints(made.__init__)
+    allowed = [key for key in parameters if key != "task"]
+    arguments = dict(named.arguments)
+    for key, value in arguments.items():
+        if key not in allowed:
+            raise unknown(f"setting of {name} or of fit", key, [*allowed, *Train.__dataclass_fields__])
+        if key in kinds:
+            arguments[key] = check_value(key, value, kinds[key])
+    if named.preset is not None:
+        if named.preset not in made.presets:
+            raise unknown(f"preset of {name}", named.preset, made.presets or ["(it has none)"])
+        arguments = {**made.presets[named.preset](task), **arguments}
+    return arguments
+
+
+def device_named(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def _method(named: Named, auto: bool, clean: Any) -> Named:
+    """The method with `auto_clean` as the kind of clean set asks for."""
+    if clean != "auto":
+        return named
+    return Named(named.name, named.preset, {**named.arguments, "auto_clean": auto})
+
+
+def _record(
+    settings: Settings,
+    data: RunData,
+    splits: Splits,
+    start: Round,
+    method: Method,
+    optimizers: list[Optimizer],
+    epochs: tuple[int, int],
+    named: Named,
+    used: Mapping[str, Any],
+) -> dict[str, dict[str, Any]]:
+    """The settings as they are used, for config.toml."""
+    source, train = data.train, settings.train
+    in_use = {
+        "epochs": epochs[0],
+        "epochs_asked": epochs[1],
+        "clean_batch_size": train.clean_batch_size or train.batch_size,
+        "optimizer": _plain(train.optimizer),
+        "schedule": _plain(train.schedule),
+        "noise_rate": method.task.noise_rate,
+        "augment": splits.augment.words,
+        "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
+        **(used_by(optimizers[0]) if optimizers else {}),
+        **start.recorded["train"],
+    }
+    return {
+        "data": {
+            "samples": len(source),
+            "fingerprint": source.fingerprint(),
+            "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
+            **start.recorded["data"],
+            **data.record.get("data", {}),
+        },
+        "noise": dict(data.record.get("noise", {})),
+        "network": {"class": type(method.deployed()).__name__, **data.record.get("network", {})},
+        "method": {"name": method_name(named), "preset": named.preset, **_constructor_record(method, used)},
+        "train": {**train.as_dict(), **in_use},
+    }
+
+
+def _constructor_record(method: Method, used: Mapping[str, Any]) -> dict[str, Any]:
+    """Every plain argument of the constructor as used."""
+    parameters = inspect.signature(type(method)).parameters
+    values = {
+        key: used.get(key, getattr(method, key, parameter.default))
+        for key, parameter in parameters.items()
+        if key != "task"
+    }
+    return {key: value for key, value in values.items() if isinstance(value, str | bool | int | float)}
+
+
+def _plain(value: Any) -> Any:
+    """A value that TOML can hold; of a class or function its name."""
+    if isinstance(value, str | bool | int | float | list | tuple):
+        return value
+    return getattr(value, "__qualname__", type(value).__name__)
+
+
+def _check_accumulate(train: Train) -> None:
+    most = max(1, train.batch_size // 2)
+    if train.accumulate > most:
+        raise ValueError(
+            f"accumulate is {train.accumulate}; a batch of {train.batch_size} samples is worked through in 1 to {most} "
+            "micro-batches, each of 2 samples or more"
+        )
+
+
+def _check_outputs(method: Method, data: Splits) -> None:
+    """The network must return one logit per class: checked before the first epoch, not in its middle."""
+    method.eval()
+    # Not in inference mode: this is the first pass, and what a network makes and keeps in it must serve training too.
+    with torch.no_grad(), method.computing():
+        shape = tuple(method.predict(next(data.in_order()).inputs).shape)
+    method.train()
+    if len(shape) != 2 or shape[1] != method.task.classes:
+        raise ValueError(
+            f"the network gives outputs of shape {shape} but the data has {method.task.classes} classes; "
+            f"its last layer must have {method.task.classes} outputs"
+        )
+
+
+def _test_samples(data: RunData) -> Samples | None:
+    test, source = data.test, data.train
+    if test is None:
+        return None
+    if test.classes != source.classes:
+        raise ValueError(
+            f"the test set has the classes {', '.join(test.classes)}, the noisy set {', '.join(source.classes)}; "
+            "both need the same ones in the same order"
+        )
+    return Samples(test.store, torch.arange(len(test)), test.label)
+
+
+def _epochs_within(method: Method, data: Splits, epochs: int, budget: float) -> int:
+    per_epoch = seconds_per_plain_step(method, data) * work_of(method, data, epochs) / epochs
+    fitting = min(epochs, int(budget / per_epoch))
+    if fitting < 2 <= epochs:
+        raise ValueError(
+            f"a time budget of {in_words(budget)} is too short: one epoch takes about {in_words(per_epoch)} and at "
+            "least 2 are needed; allow more time, use fewer samples, or mode='head'"
+        )
+    return fitting

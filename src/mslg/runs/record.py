@@ -1,0 +1,74 @@
+"""Consumes the training loop: every epoch is shown and written down before its record is handed on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+from ..data.sample_table import MOST_JOURNAL
+from ..data.splits import Splits
+from ..runtime import distributed
+from ..training.cost import work_of
+from ..training.evaluation import Evaluation
+from ..training.loop import CHECK_EVERY, EpochRecord, Position, refuse_non_finite, train
+from ..training.method import Method
+from ..training.prediction_history import PredictionHistory
+from ..training.progress import Closing, Progress
+from .folder import Run
+
+
+def start_of(method: Method, data: Splits) -> Position:
+    """The position before the first step."""
+    task = method.task
+    return Position(PredictionHistory(task.given.to(data.device), task.classes, folder=task.tables))
+
+
+def earlier_records(run: Run) -> list[EpochRecord]:
+    """The epochs that the run's folder holds."""
+    return [EpochRecord(int(line.pop("epoch")), line, {}) for line in run.history()]
+
+
+def recorded(
+    method: Method,
+    data: Splits,
+    evaluation: Evaluation,
+    position: Position,
+    *,
+    run: Run | None,
+    display: Progress,
+    checkpoint_seconds: float,
+) -> Generator[EpochRecord, None, None]:
+    """Train from a position to the end of the method's task, with checkpoints in the run's folder."""
+    epochs = method.task.epochs
+    saved = time.monotonic()
+
+    def after_step(position: Position) -> None:
+        nonlocal saved
+        display.advance(method.relative_cost(position.epoch), position)
+        if run is not None and _checkpoint_due(method, position, time.monotonic() - saved >= checkpoint_seconds):
+            refuse_non_finite(position)  # a diverged state must not replace the last good one
+            run.save(method, position)
+            saved = time.monotonic()
+
+    with Closing(display):
+        total = work_of(method, data, epochs)
+        display.begin(epochs, total, total - work_of(method, data, epochs, position.epoch))
+        for record in train(
+            method, data, epochs=epochs, position=position, evaluation=evaluation, after_step=after_step
+        ):
+            display.advance(method.relative_cost(record.epoch), position)
+            display.epoch(record)
+            if run is not None:
+                run.append(record)
+                run.save(method, position)
+                saved = time.monotonic()
+            yield record
+
+
+def _checkpoint_due(method: Method, position: Position, late: bool) -> bool:
+    """Whether the last checkpoint is too old, or the journals of tables in files have grown large. Clocks differ
+    between processes, so every few steps all of them follow the main one."""
+    if position.step % CHECK_EVERY:
+        return late and distributed.ranks() == 1
+    late = late or method.journal_bytes() + position.history.journal_bytes() > MOST_JOURNAL
+    return bool(distributed.broadcast_object(late))

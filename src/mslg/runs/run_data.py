@@ -1,0 +1,120 @@
+"""What a run is made of beside its settings: the data, and what makes the network. Passed in as objects, or opened by
+name from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..data.augmentation import Augment
+from ..data.make_splits import clean_from_test, held_out_of_train
+from ..data.source import Source
+from ..networks.build import default_network, network_factory
+from ..networks.features import backbone, extract, preparation
+from ..registry import expect_name
+from .open_data import open_data
+from .settings import Data, Options, Settings
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The data and the network of a run.
+
+    Attributes:
+        network: a module, or a function that makes one.
+        train: the noisy samples.
+        clean: the clean samples; or how many verified ones to take out of `train`; or "auto"; or None.
+        test: the test samples, if there are any.
+        noise_rate, transition: known where the noise was generated here and may be revealed.
+        record: the tables data, noise and network, as config.toml will have them.
+    """
+
+    network: nn.Module | Callable[[], nn.Module]
+    train: Source
+    clean: Source | int | str | None = None
+    test: Source | None = None
+    noise_rate: float | None = None
+    transition: Tensor | None = None
+    record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def open_run_data(settings: Settings, options: Options | None = None) -> tuple[Settings, RunData]:
+    """Open the data by name, corrupt it if a noise is named, extract features if asked to, and choose the network.
+
+    Returns:
+        The settings, with what was decided here filled in, and the data.
+    """
+    options = options or Options()
+    data, train, seed = settings.data, settings.train, settings.train.seed
+    given = {key: value for key, value in data.as_dict().items() if value is not None}
+    opened: Any = open_data(given, noise_settings=settings.noise, seed=seed, workers=options.workers)
+    if data.test_from is not None:
+        opened = opened._replace(**_held_out_of_train(opened, data, seed))
+    elif data.clean_from is not None or data.test is not None:
+        opened = opened._replace(**_clean_from_test(opened, data, seed))
+    if data.features is not None:
+        parts, data = _features(opened, data, train.augment, options)
+        opened, train = opened._replace(**parts), replace(train, augment=None)
+    augment = Augment.parse(train.augment)
+    name = settings.network.name or default_network(opened.train, augment)
+    settings = replace(settings, data=data, train=train, network=replace(settings.network, name=name))
+    network = network_factory(name, opened.train, augment=augment, **settings.network.arguments)
+    record = {
+        "data": {key: value for key, value in data.as_dict().items() if value is not None},
+        "noise": dict(settings.noise),
+        "network": {"name": name, **settings.network.arguments},
+    }
+    rate, transition = (opened.noise_rate, opened.transition) if data.reveal_noise else (None, None)
+    return settings, RunData(network, opened.train, opened.clean, opened.test, rate, transition, record)
+
+
+def _clean_from_test(opened: Any, data: Data, seed: int) -> dict[str, Any]:
+    if data.clean_from is None:
+        raise ValueError(
+            f"test = {data.test} says how many test samples, not where they come from; also give "
+            'clean_from = "test" (the rest of the test set beside the clean samples) or test_from = "train", or leave '
+            "test out"
+        )
+    expect_name("place to take clean samples from", data.clean_from, ["test"])
+    if not isinstance(opened.clean, int) or opened.test is None:
+        raise ValueError(
+            'clean_from = "test" needs a number of clean samples and data with a test set; '
+            "give clean = N, or leave clean_from out"
+        )
+    clean, test = clean_from_test(opened.test, opened.clean, data.test, seed)
+    return {"clean": clean, "test": test}
+
+
+def _held_out_of_train(opened: Any, data: Data, seed: int) -> dict[str, Any]:
+    assert data.test_from is not None
+    expect_name("place to take test samples from", data.test_from, ["train"])
+    if data.clean_from is not None:
+        raise ValueError("test_from and clean_from both say where the test samples come from; give one of them")
+    if data.test is None:
+        raise ValueError('test_from = "train" needs the number of test samples; give test = N')
+    train, test = held_out_of_train(opened.train, data.test, seed)
+    return {"train": train, "test": test}
+
+
+def _features(opened: Any, data: Data, augment: Any, options: Options) -> tuple[dict[str, Any], Data]:
+    """Training, clean and test inputs replaced by a backbone's features. How the images were prepared is recorded, so
+    that a resumed run prepares them likewise."""
+    assert data.features is not None
+    if data.features_prepare is not None:
+        prepare = Augment.parse(data.features_prepare)
+    else:
+        prepare = preparation(data.features, opened.train, Augment.parse(augment))
+    network = backbone(data.features, opened.train, prepare=prepare, weights=data.features_weights)
+    parts = {"train": opened.train, "clean": opened.clean, "test": opened.test}
+    how: dict[str, Any] = {"device": options.device}
+    if isinstance(options.progress, bool):
+        how["progress"] = options.progress
+    made = {
+        key: extract(part, network, prepare=prepare, name=data.features, **how)
+        for key, part in parts.items()
+        if isinstance(part, Source)
+    }
+    return made, replace(data, features_prepare=tuple(prepare.words))
