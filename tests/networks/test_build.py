@@ -75,12 +75,12 @@ def test_heads_deep_inside_are_replaced_with_or_without_bias() -> None:
     [
         (
             "cnn9",
-            r"unknown network 'cnn9'. Did you mean 'cnn8'\? Allowed: mlp, text-mlp, cnn8, resnet18, torchvision",
+            r"unknown network 'cnn9'. Did you mean 'cnn8'\? Allowed: mlp, text-mlp, cnn8, resnet18, or torchvision",
         ),
         ("nowhere.at_all:net", "there is no module nowhere.at_all for the network nowhere.at_all:net; write package"),
-        (f"{HERE}:tolt", f"has no function or class 'tolt' .* Did you mean '{HERE}:told'"),
-        (f"{HERE}:NOT_A_FACTORY", "has no function or class 'NOT_A_FACTORY' that makes a network"),
-        (f"{HERE}:no_network", "gave a int; it must return a torch.nn.Module"),
+        (f"{HERE}:tolt", f"has no class or function 'tolt' .* Did you mean '{HERE}:told'"),
+        (f"{HERE}:NOT_A_FACTORY", "has no class or function 'NOT_A_FACTORY' for the network"),
+        (f"{HERE}:no_network", "returned a int; it must return a torch.nn.Module"),
         (f"{HERE}:no_linear", "Sequential has no Linear layer that could be its head; wrap it in a factory"),
     ],
 )

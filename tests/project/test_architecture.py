@@ -65,11 +65,6 @@ def test_no_method_is_named_outside_its_place(path: Path) -> None:
     assert not literals & (set(METHODS) - default)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_what_the_list_says_of_a_method_is_true(name: str) -> None:
-    assert set(METHODS[name].needs) == set(METHODS.load(name).needs)
-
-
 @pytest.mark.parametrize("registry", [METHODS, NOISES, DATASETS, NETWORKS], ids=lambda registry: registry.kind)
 def test_every_name_leads_somewhere(registry: object) -> None:
     for name in registry:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""`mslg list`: what there is to choose from."""
+"""`mslg list`: the names of methods, noises, data sets, networks and recipes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def list_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """List methods, noises, data sets, networks and recipes.
+    """List methods, noises, data sets, networks and recipes, with those that installed packages register.
 
     Example: mslg list methods
     """
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    found = {name: rows for name, rows in _all().items() if kind in (None, name)}
+    listed = {name: rows for name, rows in _all().items() if kind in (None, name)}
     if as_json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        print(json.dumps(listed, indent=1, ensure_ascii=False))
         return
-    for name, rows in found.items():
-        print(f"{name}")
+    for name, rows in listed.items():
+        print(name)
         width = max(len(row["name"]) for row in rows)
         for row in rows:
             needs = f"  (needs: {', '.join(row['needs'])})" if row["needs"] else ""

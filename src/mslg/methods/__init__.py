@@ -51,4 +51,8 @@ METHODS = Registry(
             ("clean set",),
         ),
     },
+    group="mslg.methods",
+    option="method=, --method",
+    forms="package.module:Class",
+    base="mslg:Method",
 )

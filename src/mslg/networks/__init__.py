@@ -12,4 +12,7 @@ NETWORKS = Registry(
         "cnn8": Entry("mslg.networks.cnn:CNN8", "the paper's 8-layer convolutional network"),
         "resnet18": Entry("mslg.networks.resnet:ResNet18", "ResNet-18 for small images"),
     },
+    group="mslg.networks",
+    option="network=, --network",
+    forms="torchvision:NAME, timm:NAME or package.module:factory",
 )

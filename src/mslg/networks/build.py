@@ -1,4 +1,4 @@
-"""From a network's name and the data to a factory.
+"""From a network's name, class or function and the data to a factory without arguments.
 
 A name is one of `mslg list networks`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
 """
@@ -15,13 +15,12 @@ from torch import nn
 from ..data.augmentation import UNCHANGED, Augment
 from ..data.batch import Inputs, call
 from ..data.source import Source, Worded, leaves
-from ..registry import unknown
 from . import NETWORKS
 from .head import fit_head
-from .libraries import LIBRARIES, own_factory
+from .libraries import LIBRARIES
 from .weights import Weights, is_file, read_weights
 
-# What a factory may call the sizes it wants to be told.
+# What the sizes may be called in the signature of a factory.
 SIZES = {
     "classes": ("classes", "num_classes", "n_classes"),
     "inputs": ("inputs", "in_features"),
@@ -29,22 +28,39 @@ SIZES = {
 }
 
 
+Network = str | Callable[..., nn.Module]  # a name, or a class or function that makes a network
+
+
 def network_factory(
-    name: str, source: Source, *, augment: Augment = UNCHANGED, weights: str | None = None, **settings: Any
+    network: Network,
+    source: Source,
+    *,
+    augment: Augment = UNCHANGED,
+    weights: str | None = None,
+    allow_import: bool = True,
+    **settings: Any,
 ) -> Callable[[], nn.Module]:
-    """A factory of the named network, its head and sizes fitted to the data as `augment` prepares it.
+    """A factory of the network, its head and sizes fitted to the data as `augment` prepares it.
 
     `weights` is a local file (safetensors, or a state dict saved by torch), or a name that the library of the network
-    knows, such as DEFAULT.
+    knows, such as DEFAULT. `allow_import` as in `Registry.resolve`.
     """
-    return factory_for(name, example_of(source, augment), len(source.classes), weights=weights, **settings)
+    example = example_of(source, augment)
+    return factory_for(network, example, len(source.classes), weights=weights, allow_import=allow_import, **settings)
 
 
 def factory_for(
-    name: str, example: Inputs, classes: int, /, *, weights: str | None = None, **settings: Any
+    network: Network,
+    example: Inputs,
+    classes: int,
+    /,
+    *,
+    weights: str | None = None,
+    allow_import: bool = True,
+    **settings: Any,
 ) -> Callable[[], nn.Module]:
     """The same for inputs like those of an example batch."""
-    kind, mark, rest = name.partition(":")
+    kind, mark, rest = network.partition(":") if isinstance(network, str) else ("", "", "")
     local = weights is not None and is_file(weights, library=kind in LIBRARIES and bool(mark))
     found: list[Weights] = []
 
@@ -59,12 +75,7 @@ def factory_for(
     if mark and kind in LIBRARIES:
         make = LIBRARIES[kind](rest, classes, _channels(example), None if local else weights, settings)
         return lambda: load_into(make())
-    if mark:
-        builder = own_factory(name)
-    elif name in NETWORKS:
-        builder = NETWORKS.load(name)
-    else:
-        raise unknown("network", name, [*NETWORKS, "torchvision:NAME", "timm:NAME", "package.module:factory"])
+    name, builder, _ = NETWORKS.resolve(network, allow_import=allow_import)
     arguments = {**_wanted_sizes(name, builder, example, classes), **settings}
     return lambda: load_into(_built(name, builder, arguments, classes, example))
 
@@ -89,11 +100,11 @@ def _built(
     try:
         network = builder(**arguments)
     except TypeError as error:
-        told = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        raise TypeError(f"{name} cannot be called with {told or 'no arguments'} ({error})") from error
+        passed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        raise TypeError(f"{name} cannot be called with {passed or 'no arguments'} ({error})") from error
     if not isinstance(network, nn.Module):
-        raise TypeError(f"{name} gave a {type(network).__name__}; it must return a torch.nn.Module")
-    if name not in NETWORKS and _outputs(name, network, example) != classes:
+        raise TypeError(f"{name} returned a {type(network).__name__}; it must return a torch.nn.Module")
+    if name not in NETWORKS.built_in and _outputs(name, network, example) != classes:
         fit_head(network, classes)
     return network
 
@@ -114,15 +125,15 @@ def _outputs(name: str, network: nn.Module, example: Inputs) -> int:
 def _wanted_sizes(name: str, builder: Callable[..., Any], example: Inputs, classes: int) -> dict[str, int]:
     known = {"classes": classes, "inputs": torch.Size(_shape(example)).numel(), "channels": _channels(example)}
     wanted = inspect.signature(builder).parameters
-    told = {}
+    sizes = {}
     for size, names in SIZES.items():
         for key in names:
             if key in wanted:
                 if (value := known[size]) is None:
                     shape = _shape(example)
                     raise ValueError(f"{name} takes images, the inputs have shape {shape}; take another network: mlp")
-                told[key] = value
-    return told
+                sizes[key] = value
+    return sizes
 
 
 def _shape(example: Inputs) -> tuple[int, ...]:

@@ -1,12 +1,10 @@
-"""Networks of torchvision and timm, and factories of a user's own."""
+"""Networks of torchvision and timm."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
@@ -86,40 +84,6 @@ LIBRARIES: dict[str, Callable[[str, int, int | None, str | None, Mapping[str, An
     "torchvision": from_torchvision,
     "timm": from_timm,
 }
-
-
-def own_factory(path: str) -> Callable[..., Any]:
-    """The function or class at `package.module:factory`, looked for in the current folder too."""
-    name, _, attribute = path.partition(":")
-    try:
-        module = _imported_from_here(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and needs another that is not
-        raise ImportError(
-            f"there is no module {name} for the network {path}; write package.module:factory, and start where the "
-            "package can be imported (its folder, or PYTHONPATH)"
-        ) from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        close = get_close_matches(attribute, functions, n=1, cutoff=0.5)
-        hint = f" Did you mean '{name}:{close[0]}'?" if close else ""
-        raise ValueError(f"{name} has no function or class '{attribute}' that makes a network.{hint}")
-    found: Callable[..., Any] = factory
-    return found
-
-
-def _imported_from_here(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError:
-        here = str(Path.cwd())
-        if here in sys.path:
-            raise
-        # The installed command, unlike `python -m`, does not look into the current folder.
-        sys.path.insert(0, here)
-        return import_module(name)
 
 
 def _need_three(name: str, channels: int | None) -> None:

@@ -39,4 +39,7 @@ NOISES = Registry(
             ("inputs",),
         ),
     },
+    group="mslg.noises",
+    option="noise=, --noise",
+    forms="package.module:function",
 )

@@ -1,9 +1,9 @@
-"""Noise by name on a source: checks the settings, and hands over the inputs where the noise needs them."""
+"""Noise on the labels of a source: checks the settings, and passes the inputs where the noise takes them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,23 +19,28 @@ _OWN = ("label", "rate", "generator", "classes", "inputs")  # not settings: they
 _INSTEAD_OF_INPUTS = ("probabilities", "features")
 
 
-def settings_of(kind: str) -> list[str]:
+Noise = str | Callable[..., Corruption]  # a registered name, package.module:function, or the function itself
+
+
+def settings_of(noise: Noise) -> list[str]:
     """The names of the settings that a noise takes."""
-    return [name for name in inspect.signature(NOISES.load(kind)).parameters if name not in _OWN]
+    return [name for name in inspect.signature(NOISES.resolve(noise).object).parameters if name not in _OWN]
 
 
 def corrupt(
-    source: Source, kind: str, rate: float | None, *, seed: int = 0, settings: Mapping[str, Any] | None = None
+    source: Source, noise: Noise, rate: float | None, *, seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Corruption:
     """Corrupt the given labels of a source; a setting that the noise does not have is an error."""
-    allowed = settings_of(kind)
+    name, function, _ = NOISES.resolve(noise)
+    allowed = settings_of(function)
     settings = dict(settings or {})
-    for name in settings:
-        if name not in allowed:
-            raise unknown(f"setting of {kind} noise", name, allowed or ["none"])
-    if "inputs" in NOISES[kind].needs and not any(settings.get(name) is not None for name in _INSTEAD_OF_INPUTS):
+    for key in settings:
+        if key not in allowed:
+            raise unknown(f"setting of {name} noise", key, allowed or ["none"])
+    takes_inputs = "inputs" in inspect.signature(function).parameters
+    if takes_inputs and not any(settings.get(key) is not None for key in _INSTEAD_OF_INPUTS):
         settings["inputs"] = all_inputs(source)
-    result: Corruption = NOISES.load(kind)(
+    result: Corruption = function(
         source.label, rate, numpy_generator(seed, "noise"), classes=len(source.classes), **settings
     )
     return result
@@ -44,5 +49,5 @@ def corrupt(
 def all_inputs(source: Source) -> Inputs:
     """The inputs of every sample, in memory."""
     batches = list(source.store.batches(torch.arange(len(source)).split(1024)))
-    columns = zip(*(leaves(batch) for batch in batches))  # the pieces of each part of the inputs
+    columns = zip(*(leaves(batch) for batch in batches), strict=True)  # the pieces of each part of the inputs
     return map_inputs(lambda _: torch.cat(next(columns)), batches[0])

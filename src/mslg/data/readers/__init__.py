@@ -38,6 +38,9 @@ DATASETS = Registry(
             ("root",),
         ),
     },
+    group="mslg.datasets",
+    option="as DATA",
+    forms="package.module:function, or the path of an image folder, a .csv, a .parquet or an .npz",
 )
 
 CLASSES = {
