@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import torch
 
 from mslg.data.readers import DATASETS
 from mslg.data.readers.bundle import Bundle
-from mslg.data.source import leaves
+from mslg.data.source import TensorStore, make_source
 from mslg.fitting.fit import fit_settings
 from mslg.runs.open_data import open_data, open_named
 from mslg.runs.recipes import merged
+from mslg.testing import DATASET_CHECKS, check_dataset
 from tests.support import trees
 
 FILES: dict[str, Callable[[Path], Path]] = {
@@ -24,7 +27,7 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "Parquet": lambda root: trees.manifest(root, ".parquet"),
     "npz": trees.npz,
 }
-KINDS = [*DATASETS, *FILES]
+KINDS = [*DATASETS.built_in, *FILES]
 
 
 def settings_of(kind: str, root: Path) -> dict[str, Any]:
@@ -33,50 +36,16 @@ def settings_of(kind: str, root: Path) -> dict[str, Any]:
     return {"source": kind, "root": str(trees.NAMED[kind](root / "data"))} if kind in trees.NAMED else {"source": kind}
 
 
-def opened(kind: str, root: Path) -> Bundle:
-    settings = settings_of(kind, root)
-    return open_named(settings["source"], root=settings.get("root"))
-
-
+@pytest.mark.parametrize("check", DATASET_CHECKS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_are_unique_and_stable_and_labels_are_in_range(kind: str, tmp_path: Path) -> None:
-    first = opened(kind, tmp_path / "a")
-    second = opened(kind, tmp_path / "b")
-    for one, other in ((first.train, second.train), (first.test, second.test)):
-        if one is None or other is None:
-            assert kind == "image folder"
-            continue
-        assert len(set(one.ids)) == len(one) > 0
-        assert one.ids == other.ids
-        assert torch.equal(one.label, other.label)
-        assert one.fingerprint() == other.fingerprint()
-        assert one.label.dtype == torch.int64
-        assert int(one.label.min()) >= 0
-        assert int(one.label.max()) < len(one.classes)
-        assert one.classes == first.train.classes
-        assert len(one.store) == len(one)
+def test_contract(kind: str, check: Callable[[Callable[[], Bundle]], None], tmp_path: Path) -> None:
+    places = count()
 
+    def reader() -> Bundle:
+        settings = settings_of(kind, tmp_path / str(next(places)))  # another folder each time: ids must not tell
+        return open_named(settings["source"], root=settings.get("root"))
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_inputs_are_floats_of_one_shape(kind: str, tmp_path: Path) -> None:
-    bundle = opened(kind, tmp_path)
-    groups = [torch.tensor([0, 2, 1]), torch.tensor([3]), torch.tensor([2, 0])]
-    batches = [leaves(inputs)[0] for inputs in bundle.train.store.batches(groups)]
-    assert [len(batch) for batch in batches] == [3, 1, 2]
-    assert all(batch.dtype == torch.float32 for batch in batches)
-    assert torch.equal(batches[0][1], batches[2][0]), "the order asked for is the order given"
-    if batches[0].dim() == 4:
-        assert 0 <= float(batches[0].min()) <= float(batches[0].max()) <= 1
-    if bundle.test is not None:
-        (other,) = bundle.test.store.batches([torch.tensor([0])])
-        assert other.shape[1:] == batches[0].shape[1:]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_test_sample_is_trained_on(kind: str, tmp_path: Path) -> None:
-    bundle = opened(kind, tmp_path)
-    if bundle.test is not None and kind != "npz":
-        assert not set(bundle.test.ids) & set(bundle.train.ids)
+    check(reader)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,3 +64,26 @@ def test_fit_goes_from_files_to_labels(kind: str, tmp_path: Path) -> None:
     assert len(labels) == len(result.labels)
     assert set(labels["id"]) <= set(open_data(settings["data"]).train.ids)
     assert ("test/accuracy" in result.summary["last"]) == (kind != "image folder")
+
+
+def bundle(**changes: Any) -> Bundle:
+    images, label = torch.linspace(0, 1, 12 * 16).view(12, 1, 4, 4), torch.arange(12) % 3
+    train = make_source(images, label, ids=[f"a{n}" for n in range(12)])
+    test = make_source(images[:3], label[:3], ids=[f"b{n}" for n in range(3)])
+    return Bundle(replace(train, **changes), test)
+
+
+@pytest.mark.parametrize(
+    ("reader", "contract"),
+    [
+        (lambda: bundle().train, "a data set must return a Bundle, not a Source"),
+        (lambda: bundle(ids=("a",) * 12), "the ids of the train samples must be unique"),
+        (lambda: bundle(label=torch.full((12,), 3)), "the train labels must be from 0 to 2"),
+        (lambda: bundle(ids=tuple(f"b{n}" for n in range(12))), "3 samples are both in train and in test"),
+        (lambda: bundle(store=TensorStore(torch.rand(12, 1, 4, 4))), "the train inputs must be the same each time"),
+        (lambda: bundle(store=TensorStore(5 * torch.ones(12, 1, 4, 4))), "images must be between 0 and 1"),
+    ],
+)
+def test_a_broken_contract_is_stated(reader: Callable[[], Bundle], contract: str) -> None:
+    with pytest.raises(AssertionError, match=contract):
+        check_dataset(reader)

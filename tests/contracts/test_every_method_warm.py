@@ -19,8 +19,8 @@ from mslg.runs.checkpoint import load_state, save_state
 from mslg.training.loop import Position, train
 from mslg.training.method import Method
 from mslg.training.prediction_history import PredictionHistory
-from tests.contracts.test_every_method import EPOCHS, problem
 from tests.support.blobs import blobs, same_state
+from tests.support.every_method import EPOCHS, problem
 
 WARM = 3  # epochs
 DATA = blobs(samples=144)

@@ -22,8 +22,8 @@ from mslg.runtime.precision import FACTOR, check_precision, computing, full_prec
 from mslg.training.loop import train
 from mslg.training.losses import cross_entropy
 from mslg.training.optimizer_step import descend, part, scaled_by
-from tests.contracts.test_every_method import EPOCHS, problem
 from tests.support.blobs import blobs, small_network
+from tests.support.every_method import EPOCHS, problem
 from tests.support.method_problems import Problem, check_resume
 from tests.support.method_problems import problem as small_problem
 

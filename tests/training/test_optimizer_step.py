@@ -19,8 +19,8 @@ from mslg.training.loop import CleanParts, Position, PredictionHistory, train
 from mslg.training.method import Method, Task
 from mslg.training.optimizer_step import descend, part
 from mslg.training.schedules import Steps
-from tests.contracts.test_every_method import EPOCHS, problem
 from tests.support.blobs import blobs, same_state, small_network
+from tests.support.every_method import EPOCHS, problem
 from tests.support.two_ranks import Double
 
 # Of these, nothing but the network's own batch norm and dropout depends on which samples are worked on together.
