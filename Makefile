@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check format lint types bench docs clean setup
+.PHONY: demo test test-slow check format lint types bench docs docs-sources clean setup
 
 demo: setup  ## set up, then train on real digits with 40 % wrong labels and show what changed
 	$(BIN)/mslg demo -o runs/demo --force
@@ -30,9 +30,12 @@ types: setup
 bench: setup  ## the cost of one step, as multiples of a plain one
 	$(BIN)/python benchmarks/step_cost.py --json
 
+docs-sources: setup  ## what the docs take from the code: reference pages, navigation, tables of methods
+	$(BIN)/python docs/make/reference.py
+
 docs: setup  ## the site, into site/; its reference pages and its figure are made from the code first
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
-	$(BIN)/python docs/make/reference.py
+	$(MAKE) docs-sources
 	$(BIN)/python docs/make/one_step.py
 	PYTHONPATH=docs/make $(BIN)/zensical build --clean --strict
 

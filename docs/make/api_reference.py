@@ -12,6 +12,7 @@ from typing import Any
 import mslg
 import mslg.bilevel
 import mslg.data.splits
+import mslg.testing
 import mslg.training.method
 from mslg.registry import Registry
 
@@ -24,6 +25,7 @@ with their module.
 WORDS = {
     "Train with scikit-learn": "What a fit leaves behind, and examples: [With scikit-learn](../scikit-learn.md).\n",
     "A loop of your own": "In use: [How it works](../how-it-works.md) and the README.\n",
+    "Check a method, a noise or a data set of your own": "In use: [Plugins](../plugins.md).\n",
 }
 SECTIONS: dict[str, list[str]] = {
     "Train": ["fit", "Result", "review_next", "write_report"],
@@ -31,12 +33,16 @@ SECTIONS: dict[str, list[str]] = {
     "Train with scikit-learn": ["MSLGClassifier", "NoisyLabelClassifier"],
     "A loop of your own": ["mslg_step", "Bilevel", "LabelTable", "Batch"],
     "Add a method": ["Method", "Task", "MSLG"],
+    "Check a method, a noise or a data set of your own": [],
     "What there is": ["METHODS", "NOISES", "DATASETS", "NETWORKS"],
 }
 INSIDE = {
     "Add a method": [
         (mslg.training.method, ["StepResult", "SingleNetwork"]),
         (mslg.data.splits, ["Splits", "Samples"]),
+    ],
+    "Check a method, a noise or a data set of your own": [
+        (mslg.testing, ["check_method", "check_noise", "check_dataset"])
     ],
     "A loop of your own": [(mslg.bilevel, [name for name in mslg.bilevel.__all__ if name != "Bilevel"])],
 }
@@ -51,7 +57,7 @@ def api_page() -> str:
     sections = {**SECTIONS, "More": [name for name in mslg.__all__ if name not in sorted_in]}
     parts = [INTRODUCTION]
     for title, names in sections.items():
-        if not names:
+        if not names and title not in INSIDE:
             continue
         parts.append(f"## {title}\n")
         if title in WORDS:
@@ -78,8 +84,8 @@ def _heading(path: str) -> str:
 
 
 def _registry(path: str, registry: Registry) -> str:
-    rows = [f"| `{name}` | {entry.summary} | {', '.join(entry.needs)} |" for name, entry in registry.items()]
-    words = f"A mapping from names to what is behind them; `{path}.load(name)` imports one.\n"
+    rows = [f"| `{name}` | {entry.summary} | {', '.join(entry.needs)} |" for name, entry in registry.built_in.items()]
+    words = f"A mapping from names to entries, those of installed packages included; `{path}.load(name)` imports one.\n"
     return "\n".join([_heading(path), words, "| name | what it is | needs |", "|---|---|---|", *rows, ""])
 
 
@@ -190,11 +196,23 @@ def _docstring(thing: Any) -> str:
     parts: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         rows = _named(block)
-        if rows is None:
+        if section := re.match(r"(Args|Returns|Raises):\n", block):
+            parts.append(_section(section[1], textwrap.dedent(block[section.end() :])))
+        elif rows is None:
             parts.append(textwrap.dedent(block).replace("\n", " "))
         else:
             parts.append("\n".join(["| argument | meaning |", "|---|---|", *rows]))
     return "\n\n".join(_escaped(part) for part in parts if part) + "\n"
+
+
+def _section(title: str, body: str) -> str:
+    """A section of a docstring: "name: meaning" in lines, a meaning continued in indented ones; or plain text."""
+    if title == "Returns":
+        return f"Returns: {' '.join(body.split())}"
+    column = {"Args": "argument", "Raises": "raises"}[title]
+    entries = re.findall(r"^(\S+?): (.*(?:\n +.*)*)", body, re.MULTILINE)
+    rows = [f"| `{name}` | {_cell(' '.join(meaning.split()))} |" for name, meaning in entries]
+    return "\n".join([f"| {column} | meaning |", "|---|---|", *rows])
 
 
 def _named(block: str) -> list[str] | None:

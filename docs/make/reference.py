@@ -1,4 +1,7 @@
-"""Write the reference pages from the code: python docs/make/reference.py"""
+"""Write what the docs take from the code: python docs/make/reference.py (or: make docs-sources)
+
+The reference pages are written whole; navigation and tables of methods are filled into files written by hand.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ from pathlib import Path
 
 from api_reference import api_page
 from cli_reference import cli_page
+from method_lists import filled
 
-PLACE = Path(__file__).parent.parent / "reference"
+ROOT = Path(__file__).parent.parent.parent
 NOTE = "<!-- Made by docs/make/reference.py. -->\n\n"
 
 
 def pages() -> dict[str, str]:
-    """The text of each page by its name."""
-    return {"cli.md": NOTE + cli_page() + "\n", "api.md": NOTE + api_page()}
+    """The text of each file by its path below the repository."""
+    return {
+        "docs/reference/cli.md": NOTE + cli_page() + "\n",
+        "docs/reference/api.md": NOTE + api_page(),
+        **filled(),
+    }
 
 
 if __name__ == "__main__":
-    PLACE.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (PLACE / name).write_text(text)
+    for path, text in pages().items():
+        (ROOT / path).write_text(text)
