@@ -277,7 +277,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"warm_up": 9},
         "never reaches MSLG's label learning, which starts after 9; train for at least",
     ),
-    "text as a number": ({"label_rate": "abc"}, f"label_rate is 'abc'; it must be a number"),
+    "text as a number": ({"label_rate": "abc"}, "label_rate is 'abc'; it must be a number"),
     "a setting of fit": ({"epoch": 3}, "unknown setting of mslg or of fit 'epoch'. Did you mean 'epochs'"),
     "no epochs": ({"epochs": 0}, "epochs is 0; it must be a whole number or left out, 1 or more"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
