@@ -51,12 +51,13 @@ def test_a_file_and_memory_give_the_same_labels(tmp_path: Path) -> None:
 def test_a_file_rolls_back_to_its_checkpoint(tmp_path: Path) -> None:
     table = LabelTable(GIVEN, 3, path=tmp_path / "table")
     table.add(torch.tensor([0, 1]), torch.ones(2, 3))
-    state = table.state_dict()  # the checkpoint
-    table.displacement.checkpointed()
+    table.displacement.begin_checkpoint()
+    state = table.state_dict()
+    table.displacement.end_checkpoint()
     at_checkpoint = table.logits(torch.arange(4)).clone()
     table.add(torch.tensor([1, 2]), torch.randn(2, 3))
     table.add(torch.tensor([1, 3]), torch.randn(2, 3))
-    table.state_dict()  # a second checkpoint that never reached the disk
+    table.displacement.begin_checkpoint()  # a second one that never reaches the disk
     table.add(torch.tensor([2]), torch.randn(1, 3))
     again = LabelTable(GIVEN, 3, path=tmp_path / "table")
     again.load_state_dict(state)

@@ -28,8 +28,9 @@ class Untyped(CrossEntropy):
 
 class WithAGraph(CrossEntropy):
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        scalars, _ = super().step(batch, clean)
-        return StepResult(scalars, self.log_probs(batch.inputs))
+        result = super().step(batch, clean)
+        result.log_probs = self.log_probs(batch.inputs)
+        return result
 
 
 class Waiting(CrossEntropy):

@@ -62,7 +62,7 @@ def test_networks_and_tables_are_kept_and_optimizers_are_new(ended: tuple[str, M
     assert (soft is None) == (kept is None)
     if soft is not None and kept is not None:
         assert torch.equal(soft, kept)
-    for optimizer, _ in method._optimizers.values():
+    for optimizer in method._optimizers.values():
         assert not optimizer.state, "momentum of another run"
 
 

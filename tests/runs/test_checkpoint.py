@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from mslg.runs.checkpoint import alone, load_state, save_state
+from mslg.runs.checkpoint import load_state, own_memory, save_state
 from mslg.runtime import toml
 from mslg.runtime.files import write_atomically
 from tests.support.blobs import same_state
@@ -80,7 +80,7 @@ def test_toml_text_reads_back_as_the_same_values(values: dict[str, object]) -> N
 
 def test_only_what_shares_memory_is_copied() -> None:
     base, own = torch.zeros(4, 4), torch.ones(3)
-    found = alone({"base": base, "row": base[1], "again": base, "own": own})
+    found = own_memory({"base": base, "row": base[1], "again": base, "own": own})
     assert found["base"] is base
     assert found["own"] is own
     assert len({tensor.untyped_storage().data_ptr() for tensor in found.values()}) == 4

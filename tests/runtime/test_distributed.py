@@ -20,8 +20,8 @@ from mslg.data.make_splits import make_splits
 from mslg.data.sample_table import SampleTable
 from mslg.data.source import make_source
 from mslg.methods import METHODS
-from mslg.runs.sharded_checkpoint import own_share
 from mslg.runtime import distributed
+from mslg.runtime.sharding import PerRank, PerSample
 from tests.support.blobs import blobs
 
 ROOT = Path(__file__).parents[2]
@@ -101,10 +101,9 @@ def test_rows_are_dealt_anew_to_another_number_of_ranks(before: int, monkeypatch
         monkeypatch.setattr(distributed, "ranks", lambda ranks=ranks: ranks)
         for rank in range(ranks):
             monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-            assert torch.equal(own_share("/method/table.rows", parts), whole[rank::ranks])
+            assert torch.equal(PerSample.share(parts), whole[rank::ranks])
             amounts = [torch.tensor(6.0)] * before
-            assert float(own_share("/position/sums/loss/rank", amounts)) == pytest.approx(6 * before / ranks)
-            assert torch.equal(own_share("/method/weight", parts), parts[0])
+            assert float(PerRank.share(amounts)) == pytest.approx(6 * before / ranks)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
@@ -116,13 +115,14 @@ def test_tables_in_files_are_dealt_anew(
     def as_rank(rank: int, ranks: int) -> None:
         monkeypatch.setattr(distributed, "ranks", lambda: ranks)
         monkeypatch.setattr(distributed, "rank", lambda: rank)
-        monkeypatch.setattr(distributed, "wait", lambda: None)
+        monkeypatch.setattr(distributed, "barrier", lambda: None)
 
     for rank in range(before):
         as_rank(rank, before)
         rows = SampleTable(10, 4, path=tmp_path / "table")
         own = torch.arange(rank, 10, before)
         rows[own] = whole[own]
+        rows.begin_checkpoint()
         state = rows.state_dict()
         rows[own] = torch.zeros(len(own), 4)  # after the checkpoint: to be rolled back
     for rank in range(after):
@@ -134,8 +134,8 @@ def test_tables_in_files_are_dealt_anew(
         if rank == 0:
             first = rows
     as_rank(0, after)
-    first.state_dict()
-    first.checkpointed()
+    first.begin_checkpoint()
+    first.end_checkpoint()
     kept = {path.name for path in tmp_path.iterdir() if "journal" not in path.name}
     assert kept == ({"table"} if after == 1 else {f"table.{rank}-of-{after}" for rank in range(after)})
 

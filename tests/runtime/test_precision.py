@@ -21,7 +21,7 @@ from mslg.runs.open_data import open_data
 from mslg.runtime.precision import FACTOR, check_precision, computing, full_precision, gradient, half
 from mslg.training.loop import train
 from mslg.training.losses import cross_entropy
-from mslg.training.optimizer_step import descend, part, scaled_by
+from mslg.training.optimizer_step import OptimizerStep
 from tests.support.blobs import blobs, small_network
 from tests.support.every_method import EPOCHS, problem
 from tests.support.method_problems import Problem, check_resume
@@ -75,7 +75,7 @@ def test_logits_and_losses_stay_in_float32() -> None:
 def test_a_pass_after_a_step_sees_the_new_weights() -> None:
     network, inputs = nn.Linear(3, 2), torch.randn(4, 3)
     with computing("bf16", CPU):
-        descend(torch.optim.SGD(network.parameters(), lr=1.0), call(network, inputs).square().mean())
+        OptimizerStep()(torch.optim.SGD(network.parameters(), lr=1.0), call(network, inputs).square().mean())
         after = call(network, inputs)
     with computing("bf16", CPU):
         assert torch.equal(after, call(network, inputs))
@@ -203,11 +203,11 @@ def test_a_step_with_an_overflow_is_left_out_and_the_scale_halved() -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     before = network.weight.detach().clone()
-    with scaled_by(scaler):
-        descend(optimizer, network(torch.ones(1, 2)).sum() * torch.inf)
-        assert torch.equal(network.weight, before)
-        assert scaler.get_scale() == 512
-        descend(optimizer, network(torch.ones(1, 2)).sum())
+    descend = OptimizerStep(scaler)
+    descend(optimizer, network(torch.ones(1, 2)).sum() * torch.inf)
+    assert torch.equal(network.weight, before)
+    assert scaler.get_scale() == 512
+    descend(optimizer, network(torch.ones(1, 2)).sum())
     assert torch.allclose(network.weight, before - 0.1)
 
 
@@ -218,11 +218,11 @@ def test_scaled_steps_are_those_without_a_scale() -> None:
     for network, scaler in ((plain, None), (scaled, torch.amp.GradScaler("cpu"))):
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
         more = [(network.bias, torch.ones(2))]
-        with scaled_by(scaler):
-            descend(optimizer, network(inputs).square().mean(), plus=more, weight=0.5)
-            for number, rows in enumerate(inputs.split(3)):
-                with part(0.5, first=number == 0, last=number == 1):
-                    descend(optimizer, network(rows).square().mean(), plus=more, weight=0.5)
+        descend = OptimizerStep(scaler)
+        descend(optimizer, network(inputs).square().mean(), plus=more, weight=0.5)
+        for number, rows in enumerate(inputs.split(3)):
+            with descend.microbatch(0.5, first=number == 0, last=number == 1):
+                descend(optimizer, network(rows).square().mean(), plus=more, weight=0.5)
     for ours, theirs in zip(scaled.parameters(), plain.parameters()):
         assert torch.allclose(ours, theirs, rtol=1e-6)
 
@@ -232,14 +232,14 @@ def test_the_scale_is_part_of_the_checkpoint(name: str) -> None:
     """Methods in fp16 on the CPU: not what fit allows, but the same code as on a GPU."""
     method, data, _ = problem(name)
     method.task.precision = "fp16"
-    method.scaler = torch.amp.GradScaler("cpu", growth_interval=10)
+    method.optimizer_step.scaler = torch.amp.GradScaler("cpu", growth_interval=10)
     records = list(train(method, data, epochs=EPOCHS))
     assert np.isfinite(records[-1].metrics["train/loss"])
     state = method.state_dict()["_extra_state"]
     assert state["scaler"]["scale"] != 65536.0
-    method.scaler = torch.amp.GradScaler("cpu")
+    method.optimizer_step.scaler = torch.amp.GradScaler("cpu")
     method.set_extra_state(state)
-    assert method.scaler.state_dict() == state["scaler"]
+    assert method.optimizer_step.scaler.state_dict() == state["scaler"]
 
 
 def test_full_precision_inside_half() -> None:

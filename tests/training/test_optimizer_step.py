@@ -1,4 +1,4 @@
-"""Batches that come in parts: the same training with the memory of a part."""
+"""Micro-batches: the same training with the memory of one of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from mslg.data.batch import Batch
 from mslg.data.splits import Splits
 from mslg.methods import METHODS
 from mslg.runs.recipes import assignments
-from mslg.training import optimizer_step as descent
-from mslg.training.loop import CleanParts, Position, PredictionHistory, train
+from mslg.training.loop import CleanMicrobatches, Position, PredictionHistory, train
 from mslg.training.method import Method, Task
-from mslg.training.optimizer_step import descend, part
+from mslg.training.optimizer_step import OptimizerStep
 from mslg.training.schedules import Steps
 from tests.support.blobs import blobs, same_state, small_network
 from tests.support.every_method import EPOCHS, problem
@@ -59,7 +58,7 @@ def in_double(name: str, accumulate: int, settings: dict[str, Any]) -> tuple[Met
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_in_parts_is_the_run_unless_the_page_says_otherwise(name: str) -> None:
+def test_a_run_in_microbatches_is_the_run_unless_the_page_says_otherwise(name: str) -> None:
     page = PAGES / f"{name}.md"
     differs = page.exists() and SAID in page.read_text()
     whole, apart = (in_double(name, accumulate, SETTINGS.get(name, {})) for accumulate in (1, 4))
@@ -76,7 +75,7 @@ def test_a_run_in_parts_is_the_run_unless_the_page_says_otherwise(name: str) -> 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_trains_in_parts(name: str) -> None:
+def test_every_method_trains_in_microbatches(name: str) -> None:
     method, data, evaluation = problem(name)
     method.task.accumulate = 4
     record = list(train(method, data, epochs=EPOCHS, evaluation=evaluation))[-1]
@@ -84,7 +83,7 @@ def test_every_method_trains_in_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["co-teaching", "mslg"])
-def test_a_run_in_parts_resumes_bit_for_bit(name: str) -> None:
+def test_a_run_in_microbatches_resumes_bit_for_bit(name: str) -> None:
     def parted() -> tuple[Method, Splits]:
         method, data, _ = problem(name)
         method.task.accumulate = 3
@@ -103,7 +102,6 @@ def test_a_run_in_parts_resumes_bit_for_bit(name: str) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         list(train(stopped, data, epochs=EPOCHS, position=position, after_step=after_step))
-    assert descent._now == descent._Now()  # nothing of the interrupted step is left
     resumed, _ = parted()
     resumed.load_state_dict(saved["method"])
     position = Position(PredictionHistory(resumed.task.given, 4))
@@ -112,39 +110,52 @@ def test_a_run_in_parts_resumes_bit_for_bit(name: str) -> None:
     assert same_state(resumed.state_dict(), method.state_dict())
 
 
-def test_the_optimizer_steps_at_the_last_part() -> None:
+def test_the_optimizer_steps_at_the_last_microbatch() -> None:
     network, inputs = nn.Linear(3, 2), torch.randn(9, 3)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     before = network.weight.detach().clone()
     expected = before - 0.1 * torch.autograd.grad(network(inputs).square().mean(), network.weight)[0]
+    descend = OptimizerStep()
     for number, rows in enumerate(inputs.tensor_split(2)):
-        with part(len(rows) / 9, first=number == 0, last=number == 1):
+        with descend.microbatch(len(rows) / 9, first=number == 0, last=number == 1):
             descend(optimizer, network(rows).square().mean())
         assert torch.equal(network.weight, before) == (number == 0)
+    assert torch.allclose(network.weight, expected)
+
+
+def test_nothing_of_an_interrupted_microbatch_is_left() -> None:
+    network, inputs = nn.Linear(3, 2), torch.randn(9, 3)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    descend = OptimizerStep()
+    with pytest.raises(RuntimeError), descend.microbatch(0.5, first=True, last=False):
+        descend(optimizer, network(inputs))  # no scalar, so it has no gradient
+    before = network.weight.detach().clone()
+    expected = before - 0.1 * torch.autograd.grad(network(inputs).square().mean(), network.weight)[0]
+    descend(optimizer, network(inputs).square().mean())
     assert torch.allclose(network.weight, expected)
 
 
 def test_a_clean_batch_is_cut_as_the_noisy_one_is() -> None:
     batch = Batch(torch.arange(6), torch.arange(6.0), torch.arange(6))
     taken = iter([batch])
-    parts = CleanParts(taken, 3)
+    parts = CleanMicrobatches(taken, 3)
     assert [next(parts).index.tolist() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
     assert list(taken) == []
     untouched = iter([batch])
-    CleanParts(untouched, 3)  # a method that wants no clean batch takes none
+    CleanMicrobatches(untouched, 3)  # a method that wants no clean batch takes none
     assert len(list(untouched)) == 1
 
 
-def test_a_batch_in_parts_is_the_batch() -> None:
+def test_the_microbatches_of_a_batch_are_the_batch() -> None:
     batch = Batch(torch.arange(7), {"a": torch.arange(14).view(7, 2), "b": (torch.arange(7),)}, torch.arange(7) % 2)
-    parts = batch.parts(3)
+    parts = batch.microbatches(3)
     assert [len(p.index) for p in parts] == [2, 2, 3]
     assert torch.equal(torch.cat([p.inputs["a"] for p in parts]), batch.inputs["a"])
     assert torch.equal(torch.cat([p.inputs["b"][0] for p in parts]), batch.inputs["b"][0])
-    assert [len(p.index) for p in batch.parts(100)] == [2, 2, 3]
+    assert [len(p.index) for p in batch.microbatches(100)] == [2, 2, 3]
 
 
-def test_fit_in_parts(tmp_path: Path) -> None:
+def test_fit_in_microbatches(tmp_path: Path) -> None:
     data = blobs()
     told = {"method": "cross-entropy", "epochs": 2, "progress": False}
     result = mslg.fit(small_network, (data.x, data.given), accumulate=4, output=tmp_path / "run", **told)

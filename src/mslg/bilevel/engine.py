@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.batch import Inputs, call
+from ..networks.head import find_head
 from ..registry import expect_name
 from ..runtime.distributed import averaged
 from ..runtime.precision import gradient
@@ -113,7 +114,7 @@ class Bilevel:
         if not trainable:
             raise ValueError("the network has no trainable parameter; unfreeze at least its last layer")
         if mode == "head":
-            inside = {id(p) for p in (head or last_linear(network)).parameters()}
+            inside = {id(p) for p in (head or find_head(network)[1]).parameters()}
             trainable = {name: p for name, p in trainable.items() if id(p) in inside}
             if not trainable:
                 raise ValueError("the head has no trainable parameter; unfreeze it, or name another layer with head=")
@@ -270,11 +271,3 @@ class Bilevel:
         """How tangents are computed at present, in words."""
         rung = self._ladder[0]
         return rung.description if rung.exact else f"{rung.description} (approximate)"
-
-
-def last_linear(network: nn.Module) -> nn.Linear:
-    """The head of a network: its last Linear layer, in the order of registration."""
-    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    if not linears:
-        raise ValueError(f"{type(network).__name__} has no Linear layer; name its last layer with head=")
-    return linears[-1]

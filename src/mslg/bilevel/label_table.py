@@ -1,4 +1,4 @@
-"""A table of label logits, one row a training sample, addressed by the sample's index and never by batch position."""
+"""The label table: label logits per training sample, read and written by sample index."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from ..data.sample_table import SampleTable
 
 
 class LabelTable(nn.Module):
-    """Label logits u_j = start·onehot(given_j) + displacement_j (the paper's y^d); softmax gives the soft label.
+    """Label logits u_j = start·onehot(given_j) + displacement_j (the paper's y^d); their softmax is the soft label.
 
-    Only the displacement is stored: zero means untouched, so a file of it is sparse and float16 stays precise where it
-    matters. With a `path` the table lives in a memory-mapped file that may be larger than memory; the rows as they were
-    at the last checkpoint are kept in a journal beside it, and a resumed run rolls back to them.
+    Only the displacement is stored: zero means untouched, so a file of it is sparse, and float16 stays precise where it
+    matters.
+
+    Args:
+        given: (samples,) int64 given labels.
+        classes: number of classes.
+        start: K: label logits start at K·onehot(given).
+        dtype: of the stored displacements: float32, float16 or float64.
+        path: keep the table in this memory-mapped file, which may be larger than memory. Checkpoints of such a table
+            need `displacement.begin_checkpoint()` before and `displacement.end_checkpoint()` after they are written.
     """
 
     given: Tensor
@@ -37,7 +44,14 @@ class LabelTable(nn.Module):
         self.displacement = SampleTable(len(given), classes, dtype=dtype, device=given.device, path=path)
 
     def displaced(self, index: Tensor) -> Tensor:
-        """(batch, classes) displacements of these samples, in float32 or better."""
+        """Displacements of these samples.
+
+        Args:
+            index: (batch,) positions in the training set; the same for all methods below.
+
+        Returns:
+            (batch, classes), in float32 or better.
+        """
         rows = self.displacement[index]
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
@@ -48,17 +62,17 @@ class LabelTable(nn.Module):
         return rows.scatter_add(1, given, torch.full_like(given, self.start, dtype=rows.dtype))
 
     def log_soft(self, index: Tensor) -> Tensor:
-        """log of the soft labels."""
+        """(batch, classes) logarithms of the soft labels."""
         return self.logits(index).log_softmax(1)
 
     def soft(self, index: Tensor) -> Tensor:
-        """The soft labels: rows that sum to one."""
+        """(batch, classes) soft labels: rows that sum to one."""
         return self.logits(index).softmax(1)
 
     @torch.no_grad()
     def add(self, index: Tensor, change: Tensor) -> None:
-        """Add to the label logits of these samples, and of no others."""
-        # Via a float32 copy of the rows: adding in float16 would lose small changes to large rows twice.
+        """Add a (batch, classes) change to the label logits of these samples, each at most once in the batch."""
+        # In float32: adding in float16 would round small changes twice.
         self.displacement[index] = self.displacement[index].to(change.dtype) + change
 
     def extra_repr(self) -> str:

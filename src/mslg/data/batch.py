@@ -32,7 +32,7 @@ class Batch:
 
         return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label))
 
-    def parts(self, count: int) -> list[Batch]:
+    def microbatches(self, count: int) -> list[Batch]:
         """The batch in so many parts of nearly one size, but none of a single sample: batch norm cannot take it."""
         count = max(1, min(count, len(self.index) // 2))
         if count == 1:

@@ -1,4 +1,4 @@
-"""What is remembered of every sample: one row each, in memory or in a file that may be larger than memory."""
+"""Per-sample tables: one row per sample, in memory or in a file that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ import torch
 from torch import Tensor, nn
 
 from ..runtime import distributed
+from ..runtime.sharding import PerSample
 
-PIECE = 65536  # rows handled at a time
-ENTRIES = 2**20  # of a table handled at a time: with many columns, fewer rows
+PIECE = 65536  # rows processed at a time
+ENTRIES = 2**20  # table entries processed at a time: fewer rows if there are many columns
 NOTED = 2**24  # bytes of a journal read at a time
-LARGE = 2**30  # bytes: a table beyond this goes to a file, where there is a folder for it
-MOST_JOURNAL = 2**32  # bytes of all journals of a run: beyond this it is time for a checkpoint, which empties them
+LARGE = 2**30  # bytes: a larger table is kept in a file if there is a folder for it
+MOST_JOURNAL = 2**32  # bytes in all journals of a run: beyond this a checkpoint is due, which empties them
 
 
 class SampleTable(nn.Module):
-    """A table with one row a sample, addressed by the sample's index and never by its place in a batch.
+    """A table of zeros with one row per sample, read and written by sample index: `table[index] = values`.
 
-    With several processes each keeps the rows of the samples it owns, and must be asked for no others. With a `path`
-    the rows live in a memory-mapped file beside which a journal keeps the rows as they were at the last checkpoint; a
-    resumed run rolls back to them. A file begins with zeros. One that can be made again needs no journal: it is made
-    anew by whoever uses it.
+    With several processes each holds the rows of the samples it owns, and only those may be accessed. With a `path` the
+    rows are in a memory-mapped file, and a journal beside it holds their values at the last checkpoint, to which a
+    resumed run rolls back. Writing a checkpoint therefore takes three steps: `begin_checkpoint()`, saving
+    `state_dict()`, and, once that is on disk, `end_checkpoint()`.
+
+    Args:
+        samples: number of samples in the source.
+        columns: shape of a row; none for one value per sample.
+        dtype: of the values.
+        device: of a table in memory.
+        path: keep the rows in this file instead of in memory.
+        journal: False for a table that is computed anew after a resume; its file starts empty each time.
     """
 
     rows: Tensor
@@ -44,16 +53,14 @@ class SampleTable(nn.Module):
         super().__init__()
         self.samples, self.columns, self.dtype, self.path, self.journal = samples, columns, dtype, path, journal
         self._mapped: MappedSampleTable | None = None
-        self._left: list[
-            MappedSampleTable
-        ] = []  # files of another number of processes, until they are no longer needed
+        self._obsolete: list[MappedSampleTable] = []  # files of another number of processes, until the next checkpoint
         if path is None:
             shape = (distributed.own_rows(samples), *columns)
             self.register_buffer("rows", torch.zeros(shape, dtype=dtype, device=device))
 
     @property
     def file(self) -> MappedSampleTable | None:
-        """The file, made at the first use: it may lie in a run's folder that does not exist before."""
+        """The file, created at the first use: the folder of the run may not exist earlier."""
         if self._mapped is None and self.path is not None:
             self._mapped = self._file(distributed.rank(), distributed.ranks())
         return self._mapped
@@ -81,20 +88,24 @@ class SampleTable(nn.Module):
             file.put(place.cpu(), values.detach().to("cpu", self.dtype).view(len(place), -1))
 
     def journal_bytes(self) -> int:
-        """What has been noted since the last checkpoint."""
+        """Size of the journal since the last checkpoint."""
         return 0 if self._mapped is None else self._mapped.noted
 
-    def checkpointed(self) -> None:
-        """The checkpoint with this table's state is safely on disk: older journals are no longer needed."""
+    def begin_checkpoint(self) -> None:
+        """From here on, the rows as they are now can be restored by loading the `state_dict()` taken next."""
+        if self.file is not None:
+            self.file.begin_generation()
+
+    def end_checkpoint(self) -> None:
+        """The checkpoint is on disk: journals that lead further back are deleted."""
         if self.file is not None:
             self.file.forget_older()
-            while self._left:
-                self._left.pop().delete()
+            while self._obsolete:
+                self._obsolete.pop().delete()
 
     def get_extra_state(self) -> dict[str, Any]:
-        """With a file, a checkpoint holds only the name of the journal that leads back to it."""
-        generation = self.file.begin_generation() if self.file is not None else 0
-        return {"generation": generation, "ranks": distributed.ranks()}
+        """With a file, the number of the journal that leads back to the checkpoint."""
+        return {"generation": 0 if self._mapped is None else self._mapped.generation, "ranks": distributed.ranks()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self.file is None:
@@ -106,7 +117,7 @@ class SampleTable(nn.Module):
             self._deal_anew(generation, ranks)
 
     def _deal_anew(self, generation: int, ranks: int) -> None:
-        """Fill this process's file from those of another number of processes."""
+        """Fill this process's file from those written by another number of processes."""
         assert self._mapped is not None
         self._mapped.delete()
         self._mapped = None
@@ -124,7 +135,7 @@ class SampleTable(nn.Module):
             for piece in pieces_of(own, max(1, torch.Size(self.columns).numel())):
                 file.rows[distributed.place(piece)] = other.rows[piece // ranks]
         if distributed.rank() == 0:
-            self._left = others
+            self._obsolete = others
         distributed.barrier()
 
     def extra_repr(self) -> str:
@@ -132,19 +143,29 @@ class SampleTable(nn.Module):
         return f"{size}, {'in memory' if self.path is None else f'in {self.path}'}"
 
 
+def sharded_state(module: nn.Module) -> dict[str, Any]:
+    """The module's `state_dict()`, with the rows of every table in it marked as divided among processes."""
+    state = dict(module.state_dict())
+    for name, table in module.named_modules():
+        if isinstance(table, SampleTable) and table.path is None:
+            key = f"{name}.rows" if name else "rows"
+            state[key] = PerSample(state[key])
+    return state
+
+
 def file_if_large(folder: Path | None, name: str, samples: int, columns: int, dtype: torch.dtype) -> Path | None:
-    """Where such a table belongs: nowhere, which is in memory, unless it is large."""
+    """The file for such a table, or None to keep it in memory: it is small, or there is no folder."""
     large = samples * columns * dtype.itemsize > LARGE
     return folder / name if large and folder is not None else None
 
 
 def pieces_of(index: Tensor, columns: int) -> list[Tensor]:
-    """The index of a table's rows, some at a time: the table may be larger than memory."""
+    """The index in chunks, for tables that may be larger than memory."""
     return list(index.split(max(1, min(PIECE, ENTRIES // columns))))
 
 
 def pieces(count: int) -> list[slice]:
-    """So many values, some at a time."""
+    """Slices of up to PIECE values that cover `count` values."""
     return [slice(start, min(start + PIECE, count)) for start in range(0, count, PIECE)]
 
 
@@ -153,10 +174,10 @@ def _mapped(path: Path, rows: int, columns: int, dtype: torch.dtype) -> tuple[mm
     if not rows * columns:  # an empty file cannot be mapped
         return None, torch.empty(rows, columns, dtype=dtype)
     with path.open("r+b") as file:
-        found = mmap.mmap(file.fileno(), 0)
-    # Batches are drawn at random: what lies around a row is not wanted, and to read it costs a hundred times the step.
-    found.madvise(mmap.MADV_RANDOM)
-    return found, torch.frombuffer(found, dtype=dtype).view(rows, columns)
+        content = mmap.mmap(file.fileno(), 0)
+    # Batches are random: reading ahead around a row would cost a hundred times the step.
+    content.madvise(mmap.MADV_RANDOM)
+    return content, torch.frombuffer(content, dtype=dtype).view(rows, columns)
 
 
 def _of_rank(path: Path, rank: int, ranks: int) -> Path:
@@ -166,9 +187,9 @@ def _of_rank(path: Path, rank: int, ranks: int) -> Path:
 class MappedSampleTable:
     """A matrix in a memory-mapped file with an undo journal.
 
-    The journal of generation g holds the old values of the rows changed since checkpoint g. Taking a checkpoint begins
-    generation g+1; going back to checkpoint g undoes the newest journals first, down to g. Older ones are deleted only
-    after the next checkpoint is on disk, so a process killed at any moment finds its way back.
+    The journal of generation g holds the old values of the rows changed since checkpoint g. A checkpoint begins
+    generation g+1; rolling back to checkpoint g undoes the journals from the newest down to g. Older journals are
+    deleted only when the next checkpoint is on disk, so a process killed at any moment can be resumed.
     """
 
     def __init__(self, path: Path, rows: int, columns: int, dtype: torch.dtype, *, journal: bool = True) -> None:
@@ -196,7 +217,7 @@ class MappedSampleTable:
 
     @property
     def rows(self) -> Tensor:
-        """The matrix. A file left by a run that never reached a checkpoint is rolled back to its empty start."""
+        """The matrix. A file of a run that never reached a checkpoint is rolled back to zeros first."""
         if not self._settled:
             if not self._journal(0).exists():
                 raise ValueError(f"{self.path} belongs to another run; resume that run, or name another file")
@@ -204,7 +225,7 @@ class MappedSampleTable:
         return self._rows
 
     def settle(self) -> None:
-        """The file is as it should be: it has been rolled back by another process."""
+        """Another process has rolled the file back."""
         self._settled = True
 
     def delete(self) -> None:
@@ -228,7 +249,7 @@ class MappedSampleTable:
         rows[place] = values
 
     def _note(self, fresh: Tensor) -> None:
-        """Write down rows that are changed for the first time since the checkpoint."""
+        """Append the rows that change for the first time since the checkpoint to the journal."""
         if not len(fresh):
             return
         records = torch.cat([fresh.unsqueeze(1).view(torch.uint8), self._rows[fresh].view(torch.uint8)], 1)
@@ -238,7 +259,7 @@ class MappedSampleTable:
         self._touched[fresh] = True
 
     def _fetch(self, place: Tensor) -> None:
-        """Ask for these rows all at once: one after the other, each would wait for the disk."""
+        """Prefetch these rows together: one by one, each would wait for the disk."""
         if self._map is None or not len(place) or torch.equal(place, self._fetched):
             return
         first, last = int(place.min()), int(place.max())
@@ -250,7 +271,7 @@ class MappedSampleTable:
         self._fetched = place
 
     def begin_generation(self) -> int:
-        """Called for a checkpoint: what is in the file now is what a return to this generation finds."""
+        """Begin a checkpoint: rolling back to the returned generation restores the present rows."""
         _ = self.rows
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
@@ -267,8 +288,8 @@ class MappedSampleTable:
         """Undo everything since the checkpoint that began this generation."""
         if not self._journal(generation).exists():
             raise ValueError(
-                f"{self.path} is not the table that the checkpoint was taken with: it is gone, or another's; "
-                "put it back, with its journals, or start anew"
+                f"{self.path} is not the table that the checkpoint was taken with: it is missing or belongs to another "
+                "run; put it back, with its journals, or start over"
             )
         for newer in sorted((g for g in self._generations() if g >= generation), reverse=True):
             for place, old in self._noted(newer):
@@ -280,13 +301,13 @@ class MappedSampleTable:
         self._settled = True
 
     def _noted(self, generation: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Places and old values from a journal, some at a time; each place is in it once."""
+        """Rows and their old values from a journal, in chunks; each row occurs once."""
         record = np.dtype([("place", "<i8"), ("old", "u1", self._rows.shape[1] * self._rows.element_size())])
         with self._journal(generation).open("rb") as journal:
             while content := journal.read(record.itemsize * max(1, NOTED // record.itemsize)):
                 # A record cut short by a kill was never followed by its change.
-                found = np.frombuffer(content, record, count=len(content) // record.itemsize)
-                place, old = (torch.from_numpy(found[name].copy()) for name in ("place", "old"))
+                records = np.frombuffer(content, record, count=len(content) // record.itemsize)
+                place, old = (torch.from_numpy(records[name].copy()) for name in ("place", "old"))
                 yield place, old.view(self._rows.dtype)
 
     def _begin(self, generation: int) -> None:

@@ -14,20 +14,22 @@ METHODS = Registry(
             "mslg.methods.joint_optimization:JointOptimization",
             "labels follow averaged predictions; then a restart",
         ),
-        "mlnt": Entry("mslg.methods.mlnt:MLNT", "agree with a teacher after a step on made-up wrong labels"),
+        "mlnt": Entry("mslg.methods.mlnt:MLNT", "agree with a teacher after a step on synthetic wrong labels"),
         "pencil": Entry("mslg.methods.pencil:Pencil", "label logits and network learn from one loss"),
         "meta-weight-net": Entry(
-            "mslg.methods.meta_weight_net:MetaWeightNet", "a small net weighs samples by their loss", ("clean set",)
+            "mslg.methods.meta_weight_net:MetaWeightNet",
+            "a small network weights samples by their loss",
+            ("clean set",),
         ),
         "l2rw": Entry(
-            "mslg.methods.l2rw:LearningToReweight", "samples weigh what they do for the clean loss", ("clean set",)
+            "mslg.methods.l2rw:LearningToReweight", "samples weighted by their effect on the clean loss", ("clean set",)
         ),
         "cross-entropy": Entry("mslg.methods.cross_entropy:CrossEntropy", "the given labels as they are"),
         "generalized-ce": Entry(
             "mslg.methods.generalized_ce:GeneralizedCE", "between cross entropy and absolute error"
         ),
         "truncated-gce": Entry(
-            "mslg.methods.generalized_ce:TruncatedGCE", "generalized cross entropy that gives up large losses"
+            "mslg.methods.generalized_ce:TruncatedGCE", "generalized cross entropy that drops large losses"
         ),
         "bootstrap": Entry("mslg.methods.bootstrap:Bootstrap", "the given label mixed with the prediction"),
         "symmetric-ce": Entry("mslg.methods.symmetric_ce:SymmetricCE", "cross entropy plus its reverse"),
@@ -35,7 +37,9 @@ METHODS = Registry(
             "mslg.methods.co_teaching:CoTeaching", "two networks choose small losses for each other", ("noise rate",)
         ),
         "forward": Entry(
-            "mslg.methods.forward:ForwardCorrection", "predictions passed through the noise", ("transition matrix",)
+            "mslg.methods.forward:ForwardCorrection",
+            "predictions passed through the transition matrix",
+            ("transition matrix",),
         ),
         "elr": Entry("mslg.methods.elr:ELR", "a pull towards each sample's early predictions"),
         "clean-only": Entry("mslg.methods.clean_only:CleanOnly", "control: the clean samples alone", ("clean set",)),

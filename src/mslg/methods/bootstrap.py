@@ -1,6 +1,6 @@
 """Bootstrapping (Reed et al., 2014): the target is the given label mixed with what the network itself predicts.
 
-soft:  −Σ [w·t + (1 − w)·p] log p  =  w·CE + (1 − w)·H(p)          hard: the predicted class in place of p
+soft:  −Σ [w·t + (1 − w)·p] log p  =  w·CE + (1 − w)·H(p)          hard: the predicted class instead of p
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ class Bootstrap(SingleNetwork):
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         log_probs = self.log_probs(batch.inputs)
         loss = LOSSES[self.kind](log_probs, batch.label, self.weight).mean()
-        self.descend(loss)
-        agree = (log_probs.detach().argmax(1) == batch.label).float().mean()
-        return StepResult({"loss": loss.detach(), "agree": agree}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        agree = (log_probs.argmax(1) == batch.label).float().mean()
+        return StepResult({"loss": loss, "agree": agree}, log_probs)

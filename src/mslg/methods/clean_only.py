@@ -1,30 +1,23 @@
-"""Control: cross entropy on the clean samples alone, for as many steps as the others take."""
+"""Control: cross entropy on the clean samples alone, for as many steps as the other methods take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from ..data.batch import Batch
-from ..training.losses import cross_entropy
+from ..networks.evaluating import evaluating
 from ..training.method import SingleNetwork, StepResult
 
 
 class CleanOnly(SingleNetwork):
-    """Trains on the clean batch; the noisy batch is only looked at, for the history."""
+    """Trains on the clean batch; the noisy batch is only predicted, for the history."""
 
     needs = frozenset({"clean set"})
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        verified = next(clean)
-        loss = cross_entropy(self.log_probs(verified.inputs), verified.label).mean()
-        self.descend(loss)
-        self.network.eval()  # a look in training mode would move batch-norm statistics towards the noisy samples
-        with torch.no_grad():
-            seen = self.log_probs(batch.inputs)
-        self.network.train()
-        return StepResult({"loss": loss.detach()}, seen)
+        trained = self.cross_entropy_step(next(clean))
+        with evaluating(self.network):  # in training mode, noisy samples would enter the batch-norm statistics
+            return StepResult(trained.scalars, self.log_probs(batch.inputs))
 
     def relative_cost(self, epoch: int) -> float:
-        return 4 / 3  # the look is a forward pass
+        return 4 / 3  # one more forward pass

@@ -1,48 +1,32 @@
 """Co-teaching (Han et al., 2018): two networks, each trained on the samples that the other finds easy.
 
-Wrong labels have large losses before they are memorised. So each network names the part 1 − F of a batch with the
-smallest losses, and the other one learns from it; F rises from 0 to the share of wrong labels in the first epochs.
+Wrong labels have large losses before they are memorised. So each network selects the fraction 1 − F of a batch with
+the smallest losses, and the other one learns from it; F rises from 0 to the noise rate in the first epochs.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from ..data.batch import Batch, Inputs, call, logits_of
+from ..data.batch import Batch, call
+from ..networks.two_networks import TwoNetworks, mean_log_probs
 from ..runtime.distributed import gathered, own_part, ranks
 from ..training.losses import cross_entropy
-from ..training.method import Method, StepResult, Task, descend
-from ..training.schedules import first_epoch
+from ..training.method import Method, StepResult, Task
 
 log = logging.getLogger("mslg")
-
-
-class TwoNetworks(nn.Module):
-    """Two networks; together they predict the mean of their probabilities."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        both = [logits_of(network(*args, **kwargs)).log_softmax(1) for network in (self.first, self.second)]
-        return torch.logaddexp(*both) - math.log(2)
 
 
 class CoTeaching(Method):
     """Two networks, two optimizers, one batch.
 
-    forget_rate  the share of each batch left out (the paper's τ); when not given, the task's noise rate, and where that
-                 is unknown the share of doubly labelled samples whose given label is wrong
-    ramp         part of the run (or epochs, from 1 on) in which that share rises from 0 to its final value
-    exponent     of the share that the ramp aims at (the paper's c)
+    forget_rate  fraction of each batch left out (the paper's τ); by default the task's noise rate or, if that is
+                 unknown, the fraction of wrong given labels among samples with given and verified labels
+    ramp         fraction of the run, or epochs if ≥ 1, over which it rises from 0 to its final value
+    exponent     of the fraction that the ramp aims at (the paper's c)
     ensemble     predict with both networks instead of the first one
     """
 
@@ -60,19 +44,16 @@ class CoTeaching(Method):
         super().__init__(task)
         rate = known_rate(task) if forget_rate is None else forget_rate
         if not 0 <= rate < 1:
-            raise ValueError(f"forget_rate is {rate}; it is a share of the samples, from 0 to below 1")
+            raise ValueError(f"forget_rate is {rate}; it is a fraction of the samples, at least 0 and below 1")
         if exponent <= 0:
-            raise ValueError(f"exponent is {exponent}; it must be above 0, as a rule 1")
+            raise ValueError(f"exponent is {exponent}; it must be above 0, usually 1")
         self.forget_rate, self.exponent, self.ensemble = rate, exponent, ensemble
-        self.ramp_epochs = 0 if task.warm else first_epoch("co-teaching's full forget rate", ramp, task.epochs)
+        self.ramp_epochs = task.warm_up_epochs(ramp, before="co-teaching's full forget rate")
         self.networks = TwoNetworks(task.new_network(), task.new_network())
-        self.optimizers = [
-            self.add_optimizer(name, [p for p in network.parameters() if p.requires_grad])
-            for name, network in self.networks.named_children()
-        ]
+        self.optimizers = [self.add_optimizer(name, network) for name, network in self.networks.named_children()]
 
     def forgotten(self, epoch: int) -> float:
-        """F: the share of a batch left out in this epoch."""
+        """F: the fraction of a batch left out in this epoch."""
         if epoch >= self.ramp_epochs:
             return self.forget_rate
         return float(self.forget_rate**self.exponent) * epoch / max(1, self.ramp_epochs - 1)
@@ -83,51 +64,44 @@ class CoTeaching(Method):
         kept = kept_of(len(batch.label) * ranks(), self.forgotten(self.epoch))
         first_loss = mean_of(first_losses, smallest(gathered(second_losses.detach()), kept))
         second_loss = mean_of(second_losses, smallest(gathered(first_losses.detach()), kept))
-        for optimizer, loss in zip(self.optimizers, (first_loss, second_loss)):
-            descend(optimizer, loss)
+        for optimizer, loss in zip(self.optimizers, (first_loss, second_loss), strict=True):
+            self.descend(optimizer, loss)
         scalars = {
-            "loss": first_loss.detach(),
-            "second/loss": second_loss.detach(),
-            "disagree": (first.detach().argmax(1) != second.detach().argmax(1)).float().mean(),
+            "loss": first_loss,
+            "second/loss": second_loss,
+            "disagree": (first.argmax(1) != second.argmax(1)).float().mean(),
         }
-        seen = torch.logaddexp(first.detach(), second.detach()) - math.log(2) if self.ensemble else first.detach()
-        return StepResult(scalars, seen)
-
-    def trainable_networks(self) -> list[tuple[nn.Module, Optimizer]]:
-        return list(zip(self.networks.children(), self.optimizers))
+        return StepResult(scalars, mean_log_probs(first, second) if self.ensemble else first)
 
     def deployed(self) -> nn.Module:
         return self.networks if self.ensemble else self.networks.first
-
-    def predict(self, inputs: Inputs) -> Tensor:
-        return call(self.deployed(), inputs).log_softmax(1)
 
     def relative_cost(self, epoch: int) -> float:
         return 2.0
 
 
 def known_rate(task: Task) -> float:
-    """The share of wrong labels: as told, or as counted on samples that carry a given and a verified label."""
+    """The fraction of wrong labels: the task's, or counted on samples with given and verified labels."""
     if task.noise_rate is not None:
         return task.noise_rate
     if task.pairs is None or not len(task.pairs[0]):
         raise ValueError(
-            "co-teaching has to know how many labels are wrong; pass noise_rate= with the task, or forget_rate= "
+            "co-teaching needs the fraction of wrong labels; pass noise_rate= with the task, or forget_rate= "
             "(0.2 is a common guess)"
         )
     given, verified = task.pairs
     rate = float((given != verified).double().mean())
-    log.info("co-teaching: %.1f %% of %d doubly labelled samples are wrong", 100 * rate, len(given))
+    log.info("co-teaching: %.1f %% of the given labels of %d verified samples are wrong", 100 * rate, len(given))
     return rate
 
 
 def kept_of(samples: int, forgotten: float) -> int:
-    """How many samples of a batch are kept, at least one. The addend undoes float errors such as (1 − 0.9)·10 < 1."""
+    """Number of samples of a batch to keep, at least one. The addend undoes float errors such as (1 − 0.9)·10 < 1."""
     return max(1, int((1 - forgotten) * samples + 1e-9))
 
 
 def mean_of(losses: Tensor, chosen: Tensor) -> Tensor:
-    """The mean of the losses at these positions of the whole batch: as a rank's share, of which the mean is taken."""
+    """Mean of the losses at these positions of the whole batch, as this rank's share of it: ranks are averaged."""
     if ranks() == 1:
         return losses[chosen].mean()
     whole = len(losses) * ranks()

@@ -1,4 +1,4 @@
-"""Early-learning regularisation (Liu et al., 2020): hold on to what the network predicted before it began to memorise.
+"""Early-learning regularization (Liu et al., 2020): keep to what the network predicted before it began to memorize.
 
 t_i ← m·t_i + (1 − m)·p_i,        loss = CE + weight · mean log(1 − ⟨t_i, p_i⟩)
 """
@@ -22,7 +22,7 @@ EDGE = 1e-4  # probabilities stay this far from 0 and 1, or the penalty's gradie
 class ELR(SingleNetwork):
     """Cross entropy with a pull towards the running mean of each sample's own predictions.
 
-    momentum  how much of a sample's target stays at each visit (the paper's β)
+    momentum  fraction of a sample's target that stays at each visit (the paper's β)
     weight    of the penalty (the paper's λ); 0 = cross entropy
     """
 
@@ -51,14 +51,14 @@ class ELR(SingleNetwork):
         plain = cross_entropy(log_probs, batch.label).mean()
         penalty = early_learning_penalty(probs, target).mean()
         loss = plain + self.weight * penalty
-        self.descend(loss)
+        self.descend(self.optimizer, loss)
         scalars = {
-            "loss": loss.detach(),
-            "cross_entropy": plain.detach(),
-            "penalty": penalty.detach(),
+            "loss": loss,
+            "cross_entropy": plain,
+            "penalty": penalty,
             "labels/changed": (target.argmax(1) != batch.label).float().mean(),
         }
-        return StepResult(scalars, log_probs.detach())
+        return StepResult(scalars, log_probs)
 
     def remember(self, index: Tensor, probs: Tensor) -> Tensor:
         """Fold predictions into the targets of these samples; returns their new rows."""

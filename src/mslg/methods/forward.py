@@ -2,8 +2,8 @@
 
     forward:  −log (pᵀT) at the given label          backward:  Σ_c (T⁻¹)[given, c]·(−log p_c)
 
-T[i, j] = P(given j | true i) is known, or counted on samples that carry both labels, or estimated from anchors: samples
-that a network trained on the noisy labels puts most surely into a class.
+T[i, j] = P(given j | true i) is known, or counted on samples with given and verified labels, or estimated from anchors:
+the samples that a network trained on the noisy labels assigns to a class with the highest probability.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..registry import expect_name
 from ..runtime.distributed import gathered
 from ..training.losses import backward_cross_entropy, forward_cross_entropy
 from ..training.method import StepResult, Task
-from .corrected import Corrected
+from .loss_correction import LossCorrection
 
 log = logging.getLogger("mslg")
 
@@ -30,19 +30,19 @@ Matrix = Literal["given", "anchors", "pairs"]
 Correction = Literal["forward", "backward"]
 
 
-class ForwardCorrection(Corrected):
+class ForwardCorrection(LossCorrection):
     """Mean of the corrected loss; predictions are the network's own, before the noise.
 
-    matrix      "given": the task's; "pairs": counted on its doubly labelled samples and smoothed; "anchors":
-                estimated after a warm-up, whereupon training starts again from scratch
-    correction  "forward", or "backward": unbiased, but of high variance and unbounded below
-    warm_up     with anchors: part of the run (or epochs, from 1 on) that trains the estimating network
-    percentile  with anchors: samples at or above it are passed over; 100 = take the most probable sample
+    matrix      "given": the task's; "pairs": counted on samples with given and verified labels, and smoothed;
+                "anchors": estimated after a warm-up, after which training starts again from scratch
+    correction  "forward", or "backward": unbiased, but with high variance and unbounded below
+    warm_up     with anchors: fraction of the run, or epochs if ≥ 1, that trains the estimating network
+    percentile  with anchors: samples at or above it are skipped; 100 = take the most probable sample
     """
 
     presets: ClassVar = {
         "cifar10": lambda task: {"matrix": "given"},  # the paper supplies the exact matrix
-        "clothing1m": lambda task: {"matrix": "pairs"},  # and counts it on the doubly labelled samples here
+        "clothing1m": lambda task: {"matrix": "pairs"},  # and here counts it
     }
 
     needs = frozenset({"transition matrix"})
@@ -60,10 +60,10 @@ class ForwardCorrection(Corrected):
         expect_name("matrix", matrix, get_args(Matrix))
         expect_name("correction", correction, get_args(Correction))
         if not 0 < percentile <= 100:
-            raise ValueError(f"percentile is {percentile}; it must be above 0 and at most 100, as a rule 97")
+            raise ValueError(f"percentile is {percentile}; it must be above 0 and at most 100, usually 97")
         if matrix == "anchors" and 100 - percentile >= 100 / task.classes:
             log.warning(
-                "with %d classes a percentile of %g passes over all samples of a class; use 100",
+                "with %d classes a percentile of %g skips all samples of a class; use 100",
                 task.classes,
                 percentile,
             )
@@ -87,8 +87,8 @@ class ForwardCorrection(Corrected):
             loss = forward_cross_entropy(log_probs, batch.label, self.transition).mean()
         else:
             loss = backward_cross_entropy(log_probs, batch.label, self.inverse).mean()
-        self.descend(loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss}, log_probs)
 
 
 def known_matrix(task: Task, source: Matrix) -> Tensor | None:
@@ -98,13 +98,13 @@ def known_matrix(task: Task, source: Matrix) -> Tensor | None:
             raise ValueError(
                 "forward correction needs the noise's transition matrix and the task has none; pass transition= with "
                 'the task, or choose matrix="anchors" (estimated after a warm-up) or "pairs" (counted on samples '
-                "with both labels)"
+                "with given and verified labels)"
             )
         return check_transition(task.transition, task.classes)
     if source == "pairs":
         if task.pairs is None or not len(task.pairs[0]):
             raise ValueError(
-                'matrix="pairs" needs samples that carry a given and a verified label and the task has none; give '
+                'matrix="pairs" needs samples with given and verified labels and the task has none; give '
                 "clean samples the ids they have in the noisy set, ask for a number of clean samples, or choose "
                 'matrix="anchors"'
             )
@@ -113,11 +113,11 @@ def known_matrix(task: Task, source: Matrix) -> Tensor | None:
 
 
 def invert(matrix: Tensor) -> Tensor:
-    """The inverse, if there is one to speak of."""
+    """The inverse, unless the matrix is nearly singular."""
     condition = float(torch.linalg.cond(matrix.double()))
     if not condition < 1e6:
         raise ValueError(
-            "backward correction needs the inverse of the transition matrix, and this one has none to speak of: its "
+            "backward correction needs the inverse of the transition matrix, and this one is nearly singular: its "
             f'condition number is {condition:.3g}; choose correction="forward"'
         )
     inverse: Tensor = torch.linalg.inv(matrix.double())

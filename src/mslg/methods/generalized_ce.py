@@ -3,7 +3,7 @@
     ℓ_q = (1 − p^q) / q        p = probability of the given label
 
 The truncated form trains only on samples whose loss is below ℓ_q at p = k. Which ones these are is decided every few
-epochs by a pass over the training set, and the network is trained on the chosen ones in between.
+epochs by a pass over the training set.
 """
 
 from __future__ import annotations
@@ -19,19 +19,37 @@ from torch.func import functional_call
 
 from ..data.batch import Batch, Inputs, arguments, logits_of
 from ..data.splits import Splits
+from ..networks.evaluating import evaluating
 from ..training.losses import generalized_cross_entropy
 from ..training.method import SingleNetwork, StepResult, Task
-from ..training.schedules import first_epoch
 
 
 class GeneralizedCE(SingleNetwork):
     """Mean of ℓ_q over the batch.
 
+    q  0 = cross entropy … 1 = absolute error, robust but slow to learn
+    """
+
+    def __init__(self, task: Task, *, q: float = 0.7) -> None:
+        super().__init__(task)
+        if not 0 <= q <= 1:
+            raise ValueError(f"q is {q}; it must be between 0 (cross entropy) and 1 (absolute error), usually 0.7")
+        self.q = q
+
+    def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
+        log_probs = self.log_probs(batch.inputs)
+        loss = generalized_cross_entropy(log_probs, batch.label, self.q).mean()
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss}, log_probs)
+
+
+class TruncatedGCE(GeneralizedCE):
+    """Generalized cross entropy that drops samples with a large loss: the paper's main method.
+
     q            0 = cross entropy … 1 = absolute error, robust but slow to learn
-    truncate     give up samples whose loss is above ℓ_q(k)
-    k            the probability of the given label below which a sample is given up
-    first_prune  part of the run (or epochs, from 1 on) trained on all samples before the first choice
-    prune_every  part of the run (or epochs, from 1 on) between two choices
+    k            the probability of the given label below which a sample is dropped
+    first_prune  fraction of the run, or epochs if ≥ 1, trained on all samples before the first selection
+    prune_every  fraction of the run, or epochs if ≥ 1, between two selections
     """
 
     def __init__(
@@ -39,49 +57,35 @@ class GeneralizedCE(SingleNetwork):
         task: Task,
         *,
         q: float = 0.7,
-        truncate: bool = False,
         k: float = 0.5,
         first_prune: float = 40 / 120,
         prune_every: float = 10 / 120,
     ) -> None:
-        super().__init__(task)
-        if not 0 <= q <= 1:
-            raise ValueError(f"q is {q}; it must be between 0 (cross entropy) and 1 (absolute error), as a rule 0.7")
-        self.q, self.truncate = q, truncate
+        super().__init__(task, q=q)
+        if not 0 < k <= 1:
+            raise ValueError(f"k is {k}; it is a probability above 0 (keep every sample) and up to 1 (keep none)")
+        if prune_every <= 0:
+            raise ValueError(f"prune_every is {prune_every}; it must be above 0: a fraction of the run, or epochs")
+        self.limit = loss_at(k, q)
+        self.first_prune_epoch = task.warm_up_epochs(first_prune, before="the pruning of generalized cross entropy")
+        self.prune_every = max(1, round(prune_every * task.epochs if prune_every < 1 else prune_every))
+        self.dropped = task.new_sample_table("dropped", dtype=torch.bool)
         self.best: dict[str, Tensor] = {}  # the network that was best on the held-out clean samples
         self.best_accuracy = -1.0
-        if truncate:
-            if not 0 < k <= 1:
-                raise ValueError(f"k is {k}; it is a probability above 0 (keep every sample) and up to 1 (keep none)")
-            if prune_every <= 0:
-                raise ValueError(f"prune_every is {prune_every}; it must be above 0: a part of the run, or epochs")
-            self.limit = loss_at(k, q)
-            stage = "the pruning of generalized cross entropy"
-            self.first_prune_epoch = 0 if task.warm else first_epoch(stage, first_prune, task.epochs)
-            self.prune_every = max(1, round(prune_every * task.epochs if prune_every < 1 else prune_every))
-            self.given_up = task.new_sample_table("given_up", dtype=torch.bool)
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
-        if not self.truncate:
-            return
-        self.network.eval()
-        with torch.no_grad():
-            self._remember_best(epoch, data)
+        with evaluating(self.network):
+            self._update_best(epoch, data)
             if epoch >= self.first_prune_epoch and (epoch - self.first_prune_epoch) % self.prune_every == 0:
                 self._prune(data)
-        self.network.train()
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         log_probs = self.log_probs(batch.inputs)
         losses = generalized_cross_entropy(log_probs, batch.label, self.q)
-        scalars = {}
-        if self.truncate:
-            kept = (~self.given_up[batch.index]).to(losses.dtype)
-            losses = kept * (losses - self.limit)  # a sample given up counts as lying on the limit
-            scalars["kept"] = kept.mean()
-        loss = losses.mean()
-        self.descend(loss)
-        return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
+        kept = (~self.dropped[batch.index]).to(losses.dtype)
+        loss = (kept * (losses - self.limit)).mean()  # a dropped sample counts as lying on the limit
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, "kept": kept.mean()}, log_probs)
 
     def extra(self) -> dict[str, Any]:
         return {"best": self.best, "best_accuracy": self.best_accuracy}
@@ -90,7 +94,7 @@ class GeneralizedCE(SingleNetwork):
         self.best = {name: tensor.to(self.task.device) for name, tensor in extra["best"].items()}
         self.best_accuracy = float(extra["best_accuracy"])
 
-    def _remember_best(self, epoch: int, data: Splits) -> None:
+    def _update_best(self, epoch: int, data: Splits) -> None:
         if data.select is None or epoch == 0:
             return
         hits = sum(
@@ -104,26 +108,11 @@ class GeneralizedCE(SingleNetwork):
     def _prune(self, data: Splits) -> None:
         for batch in data.in_order():
             losses = generalized_cross_entropy(self._best_log_probs(batch.inputs), batch.label, self.q)
-            self.given_up[batch.index] = losses >= self.limit
+            self.dropped[batch.index] = losses >= self.limit
 
     def _best_log_probs(self, inputs: Inputs) -> Tensor:
-        """Of the best network so far; of the present one when there is nothing to choose it by."""
+        """Of the best network so far, or of the present one if there are no samples to choose it by."""
         return logits_of(functional_call(self.network, self.best, *arguments(inputs))).log_softmax(1)
-
-
-class TruncatedGCE(GeneralizedCE):
-    """Generalized cross entropy that gives up samples with a large loss: the paper's main method."""
-
-    def __init__(
-        self,
-        task: Task,
-        *,
-        q: float = 0.7,
-        k: float = 0.5,
-        first_prune: float = 40 / 120,
-        prune_every: float = 10 / 120,
-    ) -> None:
-        super().__init__(task, q=q, truncate=True, k=k, first_prune=first_prune, prune_every=prune_every)
 
 
 def loss_at(probability: float, q: float) -> float:

@@ -2,8 +2,8 @@
 
     mean of −log (pᵀT) at the given label over noisy samples  +  clean_weight · mean of −log p over clean samples
 
-T[i, j] = P(given j | true i) is counted on clean samples that carry both labels. Where there are none, a network
-trained on the noisy labels tells which label it expects each clean sample to be given; then training starts afresh.
+T[i, j] = P(given j | true i) is counted on clean samples with given and verified labels. Without these, a network
+trained on the noisy labels predicts the label that each clean sample would be given; then training starts afresh.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from ..data.splits import Splits
 from ..noise.transition_matrix import count, expected_counts, smooth
 from ..training.losses import cross_entropy, forward_cross_entropy
 from ..training.method import StepResult, Task
-from .corrected import Corrected
+from .loss_correction import LossCorrection
 
 
-class GoldCorrection(Corrected):
+class GoldCorrection(LossCorrection):
     """Forward correction on noisy samples and cross entropy on clean ones, in the same step.
 
-    warm_up       without doubly labelled samples: part of the run (or epochs, from 1 on) for the estimating network
+    warm_up       without samples with given and verified labels: fraction of the run, or epochs if ≥ 1, that trains the
+                  estimating network
     clean_weight  of the clean samples' loss
-    smoothing     pseudo-samples added to each row of the counts, spread as in the matrix of all classes together; when
-                  not given: as many as predict each doubly labelled sample best from the others, without these none
+    smoothing     pseudo-samples added to each row of the counts, spread as in the matrix of all classes together; by
+                  default as many as best predict each sample with both labels from the others, without these none
     """
 
     needs = frozenset({"clean set"})
@@ -57,8 +58,8 @@ class GoldCorrection(Corrected):
         noisy_loss = forward_cross_entropy(log_probs, batch.label, self.transition).mean()
         clean_loss = cross_entropy(self.log_probs(verified.inputs), verified.label).mean()
         loss = noisy_loss + self.clean_weight * clean_loss
-        self.descend(loss)
-        return StepResult({"loss": loss.detach(), "clean/loss": clean_loss.detach()}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, "clean/loss": clean_loss}, log_probs)
 
     def relative_cost(self, epoch: int) -> float:
         return 1.0 if epoch < self.first_corrected_epoch else 2.0

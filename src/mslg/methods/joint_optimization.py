@@ -1,9 +1,9 @@
 """Joint optimization (Tanaka et al. 2018): the labels follow the network's own averaged predictions.
 
-Step 1 trains at a constant, high learning rate, at which the network does not memorise wrong labels. After each epoch
+Step 1 trains at a constant, high learning rate, at which the network does not memorize wrong labels. After each epoch
 from `first_refresh` on, every sample's label becomes the mean of its last few epochs' predictions. Two terms keep
-the network from agreeing with itself on one class, or on no class at all. Step 2 trains a new network on the labels so
-found, which are fixed from then on.
+the network from agreeing with itself on one class, or on no class at all. Step 2 trains a new network on the
+resulting labels, which are fixed from then on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..registry import expect_name
 from ..runtime.distributed import mean, rank, ranks
 from ..training.losses import batch_prior_loss, entropy, log_mean_prediction, soft_cross_entropy
 from ..training.method import SingleNetwork, StepResult, Task
-from ..training.schedules import first_epoch, schedule
+from ..training.schedules import Restarted, constant, first_epoch, schedule
 
 
 class JointOptimization(SingleNetwork):
@@ -30,11 +30,11 @@ class JointOptimization(SingleNetwork):
 
     prior_weight       α: of the loss that holds the batch's mean prediction near the prior
     entropy_weight     β: of the loss that makes single predictions decided
-    first_refresh      part of the run (or epochs, from 1 on) trained on the given labels alone
-    restart            part of the run (or epochs) after which step 2 starts with a new network
-    averaged           predictions of so many last epochs make up a label
+    first_refresh      fraction of the run, or epochs if ≥ 1, trained on the given labels alone
+    restart            fraction of the run, or epochs if ≥ 1, after which step 2 starts with a new network
+    averaged           number of last epochs whose predictions make up a label
     hard               labels are the arg-max of that mean instead of the mean itself
-    prior              "uniform", or "given": the shares of the given labels
+    prior              "uniform", or "given": the frequencies of the given labels
     final_rate_factor  step 2's learning rate over step 1's; it is divided by ten at each third of step 2
     """
 
@@ -68,8 +68,7 @@ class JointOptimization(SingleNetwork):
             raise ValueError(f"averaged is {averaged}; a label is the mean of at least 1 epoch's predictions")
         if final_rate_factor <= 0:
             raise ValueError(f"final_rate_factor is {final_rate_factor}; it must be above 0, or step 2 learns nothing")
-        stage = "joint optimization's label refresh"
-        self.first_refreshed_epoch = 0 if task.warm else first_epoch(stage, first_refresh, task.epochs)
+        self.first_refreshed_epoch = task.warm_up_epochs(first_refresh, before="joint optimization's label refresh")
         self.restart_epoch = first_epoch("joint optimization's second step", restart, task.epochs)
         if self.restart_epoch < max(1, self.first_refreshed_epoch):
             raise ValueError(
@@ -77,7 +76,9 @@ class JointOptimization(SingleNetwork):
                 f"{self.first_refreshed_epoch}; raise restart ({restart}) or lower first_refresh ({first_refresh})"
             )
         self.prior_weight, self.entropy_weight = prior_weight, entropy_weight
-        self.averaged, self.hard, self.final_rate_factor = averaged, hard, final_rate_factor
+        self.averaged, self.hard = averaged, hard
+        second = self.restart_epoch / task.epochs
+        self.schedule = Restarted(second, constant, schedule("steps"), factor=final_rate_factor)
         self.register_buffer("given", task.given.to(task.device), persistent=False)
         shares = torch.bincount(self.given, minlength=task.classes) / len(self.given)
         even = torch.full_like(shares, 1 / task.classes)
@@ -88,18 +89,13 @@ class JointOptimization(SingleNetwork):
             task.new_sample_table(f"epoch_{slot}", task.classes) for slot in range(averaged)
         )
 
-    def learning_rate_factor(self, progress: float) -> float:
-        within = (progress * self.task.epochs - self.restart_epoch) / (self.task.epochs - self.restart_epoch)
-        return 1.0 if within < -1e-9 else self.final_rate_factor * schedule("steps")(within)
-
     def begin_epoch(self, epoch: int, data: Splits) -> None:
-        if epoch == self.restart_epoch and not self.task.warm:  # else the network is one that has been through step 2
-            self.network = self.task.new_network()
-            self.optimizer = self.add_optimizer("network", [p for p in self.network.parameters() if p.requires_grad])
+        if epoch == self.restart_epoch and not self.task.warm:  # a warm-started network has been through step 2
+            self.restart()
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
         super().continue_from(state)
-        for slot in self.slots():  # those of the earlier run's step 1 are of another network
+        for slot in self.slots():  # the earlier run's predictions are of another network
             for index in self._pieces():
                 slot[index] = torch.zeros(len(index), self.task.classes)
 
@@ -112,31 +108,31 @@ class JointOptimization(SingleNetwork):
             prior_loss = batch_prior_loss(self._log_mean(log_probs), self.prior)
             mean_entropy = entropy(log_probs).mean()
             loss = loss + self.prior_weight * prior_loss + self.entropy_weight * mean_entropy
-            scalars |= {"regularizer/prior": prior_loss.detach(), "regularizer/entropy": mean_entropy.detach()}
+            scalars |= {"regularizer/prior": prior_loss, "regularizer/entropy": mean_entropy}
             self.slots()[self.epoch % self.averaged][batch.index] = log_probs.detach().exp()
-        self.descend(loss)
-        return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, **scalars}, log_probs)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.first_refreshed_epoch <= epoch + 1 <= self.restart_epoch:
             self._refresh()
 
     def slots(self) -> list[SampleTable]:
-        """The tables of predictions, one a kept epoch."""
+        """The tables of predictions, one per kept epoch."""
         return [slot for slot in self.predictions if isinstance(slot, SampleTable)]
 
     def _log_mean(self, log_probs: Tensor) -> Tensor:
-        """log of the mean prediction of the batch, of all ranks' parts of it together."""
+        """log of the mean prediction of the whole batch, over all ranks."""
         own = log_mean_prediction(log_probs)
         return own if ranks() == 1 else mean(own.exp()).log()
 
     def _pieces(self) -> list[Tensor]:
-        """The index of the samples that this process owns, some at a time."""
+        """The index of the samples that this process owns, in chunks."""
         own = torch.arange(rank(), len(self.given), ranks(), device=self.given.device)
         return pieces_of(own, self.task.classes)
 
     def _refresh(self) -> None:
-        """Every sample's label becomes the mean of its kept predictions; a sample never visited keeps its own."""
+        """Set every label to the mean of the sample's kept predictions; a sample never visited keeps its label."""
         for index in self._pieces():
             total = torch.stack([slot[index] for slot in self.slots()]).sum(0)
             seen = total.sum(1, keepdim=True)  # each prediction sums to one, so this counts them

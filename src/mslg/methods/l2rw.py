@@ -1,4 +1,4 @@
-"""Learning to reweight examples (Ren et al. 2018): weights from one look at the clean gradient, kept by nobody.
+"""Learning to reweight examples (Ren et al. 2018): sample weights from the clean gradient, anew in every step.
 
 A sample counts as much as a small step along its own gradient would lower the clean loss, and not at all if it would
 raise it. With g the clean gradient at the present weights that is, before normalising, max(0, D_g ℓ_j).
@@ -37,22 +37,22 @@ class LearningToReweight(SingleNetwork):
             lambda logits: cross_entropy(logits.log_softmax(1), batch.label).mean(),
             verified.inputs,
             lambda logits: cross_entropy(logits.log_softmax(1), verified.label).mean(),
-            look_ahead=0.0,  # the weights are differentiated where they are zero: θ̂ = θ
+            look_ahead=0.0,  # weights are differentiated at zero, where θ̂ = θ
         )
         log_probs = meta.logits.log_softmax(1)
         weights = positive_shares(cross_entropy_tangent(log_probs.detach(), batch.label, meta.tangent))
         loss = (weights * cross_entropy(log_probs, batch.label)).sum() * ranks()  # the ranks' losses are averaged
-        self.descend(loss)
+        self.descend(self.optimizer, loss)
         scalars = {
-            "loss": loss.detach(),
+            "loss": loss,
             "clean/loss": meta.clean_loss,
             "weights/used": (weights > 0).float().mean(),
         }
-        return StepResult(scalars, log_probs.detach())
+        return StepResult(scalars, log_probs)
 
 
 def positive_shares(values: Tensor) -> Tensor:
-    """The positive ones over their sum in the whole batch, the others zero; all zero where none is positive."""
+    """Positive values over their sum in the whole batch, zero for the others; all zero if none is positive."""
     positive = values.clamp_min(0)
     total = averaged([positive.sum()])[0] * ranks()
     return positive / torch.where(total > 0, total, torch.ones_like(total))

@@ -1,11 +1,11 @@
-"""Meta-Weight-Net (Shu et al. 2019): a small network learns, on clean samples, how a sample's loss tells its weight.
+"""Meta-Weight-Net (Shu et al. 2019): a small network learns, on clean samples, to map a loss to a weight.
 
 With ℓ_j the cross entropy of sample j and V the weight net, the network trains on the mean of V(ℓ_j)·ℓ_j. V follows the
 gradient of the clean loss at the looked-ahead weights θ̂ = θ − η·∇ mean V(ℓ_j)·ℓ_j. With g the clean gradient there,
 
     d(clean loss)/dV_j = −(η/N)·D_g ℓ_j
 
-so the same tangent that serves MSLG, chained into V, is the whole meta-gradient.
+so the tangent, chained into V, is the whole meta-gradient.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MetaWeightNet(SingleNetwork):
         self.weight_net = layers.to(task.device, next(self.network.parameters()).dtype)
         self.weight_optimizer = self.keep_optimizer(
             "weight net",
-            # Fused, because the other kinds read their step counter back to the host in every step.
+            # Fused: the other implementations read their step counter back to the host in every step.
             torch.optim.Adam(self.weight_net.parameters(), lr=weight_rate, weight_decay=weight_decay, fused=True),
             scheduled=False,
         )
@@ -102,14 +102,14 @@ class MetaWeightNet(SingleNetwork):
         self.weight_optimizer.step()
         weights = self.weights(losses).detach()
         loss = (weights * losses).mean()
-        self.descend(loss)
+        self.descend(self.optimizer, loss)
         scalars = {
-            "loss": loss.detach(),
+            "loss": loss,
             "clean/loss": meta.clean_loss,
             "weights/mean": weights.mean(),
             "weights/spread": gathered(weights).std(correction=0),
         }
-        return StepResult(scalars, log_probs.detach())
+        return StepResult(scalars, log_probs)
 
     def weights(self, losses: Tensor) -> Tensor:
         """The factor on each sample's loss in the batch mean; with `normalize`, of mean 1."""

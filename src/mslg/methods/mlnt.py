@@ -1,12 +1,12 @@
-"""MLNT (Li et al. 2019): train so that a step on made-up wrong labels would not move the predictions away.
+"""MLNT (Li et al. 2019): train so that a step on synthetic wrong labels would not change the predictions.
 
-For each batch, several labelings are made in which half of the samples take over the label of a near neighbour. After a
+For each batch, several labelings are made in which half of the samples take the label of a near neighbour. After a
 gradient step on such a labeling the student should still agree with the teacher, the running mean of its own weights:
 
     θ_m = θ − a·∇CE(labeling m),        J_m = KL(teacher ‖ student at θ_m)
 
 and the student descends on CE(given labels) + (w/M)·Σ J_m. With g_m = ∇J_m at θ_m and H_m the Hessian of the
-cross entropy at θ, the gradient of J_m with respect to θ is g_m − a·H_m·g_m: one Hessian-vector product a labeling.
+cross entropy at θ, the gradient of J_m with respect to θ is g_m − a·H_m·g_m: one Hessian-vector product per labeling.
 Neighbours are found in the features of another network, trained by cross entropy first and frozen then.
 """
 
@@ -24,25 +24,27 @@ from torch.optim import Optimizer
 from ..bilevel import Bilevel, hessian_vector_product
 from ..bilevel.tangent_modes import Pass
 from ..data.batch import Batch, Inputs, call
+from ..networks.evaluating import evaluating
+from ..networks.head import head_inputs
 from ..runtime.distributed import averaged, from_first, gathered, own_part
 from ..training.losses import cross_entropy, forward_kl
-from ..training.method import Method, StepResult, Task, descend
-from ..training.schedules import first_epoch
+from ..training.method import Method, StepResult, Task
+from ..training.schedules import Restarted
 
 
 class MLNT(Method):
     """Feature network first, then student and teacher.
 
-    warm_up      part of the run (or epochs, from 1 on) that trains the feature network; the rest trains the student
-    labelings    M: made-up labelings a batch
-    replaced     ρ: share of a batch that takes over a neighbour's label
-    neighbours   how many nearest samples of the batch that label may come from
-    inner_rate   a: length of the step on a made-up labeling
-    meta_weight  w: of the consistency loss, once it is in full
-    ramp         share of the student's training over which that weight rises, and in which `early_decay` holds
-    early_decay, late_decay  γ: what the teacher keeps of itself in a step
-    memory       the teacher's mean never reaches further back than this share of the student's training: in a run much
-                 shorter than the original's, its decay would leave the teacher where it began
+    warm_up      fraction of the run, or epochs if ≥ 1, that trains the feature network; the rest trains the student
+    labelings    M: synthetic labelings per batch
+    replaced     ρ: fraction of a batch that takes a neighbour's label
+    neighbours   number of nearest samples of the batch that the label may come from
+    inner_rate   a: length of the step on a synthetic labeling
+    meta_weight  w: final weight of the consistency loss
+    ramp         fraction of the student's training over which that weight rises and `early_decay` applies
+    early_decay, late_decay  γ: decay of the teacher's moving average
+    memory       the teacher averages over at most this fraction of the student's training: in a run much shorter than
+                 the original's, its decay would leave the teacher where it began
     """
 
     presets: ClassVar = {
@@ -72,37 +74,28 @@ class MLNT(Method):
         shares = {"replaced": replaced, "ramp": ramp, "early_decay": early_decay, "late_decay": late_decay}
         for name, share in {**shares, "memory": memory}.items():
             if not 0 <= share <= 1:
-                raise ValueError(f"{name} is {share}; it is a share, so it must be from 0 to 1")
+                raise ValueError(f"{name} is {share}; it is a fraction, from 0 to 1")
         for name, value in {"inner_rate": inner_rate, "meta_weight": meta_weight}.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
-        self.first_student_epoch = 0 if task.warm else first_epoch("MLNT's student", warm_up, task.epochs)
+        self.first_student_epoch = task.warm_up_epochs(warm_up, before="MLNT's student")
+        # Two trainings, each with the whole schedule.
+        self.schedule = Restarted(self.first_student_epoch / task.epochs, task.schedule, task.schedule)
         self.labelings, self.replaced, self.neighbours = labelings, replaced, neighbours
         self.inner_rate, self.meta_weight, self.ramp = inner_rate, meta_weight, ramp
         steps = (task.epochs - self.first_student_epoch) * math.ceil(len(task.given) / task.batch_size)
         longest = 1 - 1 / max(1.0, memory * steps)
         self.early_decay, self.late_decay = min(early_decay, longest), min(late_decay, longest)
-        self.progress = 0.0
-        # The first network handed out may be the user's own instance: it becomes the one deployed.
+        # The first network may be the user's own instance: it becomes the one deployed.
         self.teacher = task.new_network()
         self.student = copy.deepcopy(self.teacher)
         self.teacher.requires_grad_(False)
         self.features = task.new_network()
         self.engine = Bilevel(self.student)
         self.optimizers = {
-            name: self.add_optimizer(name, [p for p in network.parameters() if p.requires_grad])
+            name: self.add_optimizer(name, network)
             for name, network in {"features": self.features, "student": self.student}.items()
         }
-
-    def set_progress(self, epoch: int, progress: float) -> None:
-        self.progress = progress
-        super().set_progress(epoch, progress)
-
-    def learning_rate_factor(self, progress: float) -> float:
-        """Two trainings, each with the whole schedule."""
-        first, done = self.first_student_epoch, progress * self.task.epochs
-        within = done / first if done < first - 1e-9 else (done - first) / (self.task.epochs - first)
-        return self.task.schedule(within)
 
     def trainable_networks(self) -> list[tuple[nn.Module, Optimizer]]:
         name = "features" if self.epoch < self.first_student_epoch else "student"
@@ -111,11 +104,8 @@ class MLNT(Method):
     def deployed(self) -> nn.Module:
         return self.features if self.epoch < self.first_student_epoch else self.teacher
 
-    def predict(self, inputs: Inputs) -> Tensor:
-        return call(self.deployed(), inputs).log_softmax(1)
-
     def extra(self) -> dict[str, Any]:
-        return {"epoch": self.epoch}  # a model loaded to predict must know which network to use
+        return {"epoch": self.epoch}  # decides which network predicts, also in a loaded model
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.epoch = int(extra["epoch"])
@@ -124,13 +114,7 @@ class MLNT(Method):
         return 1.0 if epoch < self.first_student_epoch else 2.0 + 5.0 * self.labelings
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        return self._pretrain(batch) if self.epoch < self.first_student_epoch else self._learn(batch)
-
-    def _pretrain(self, batch: Batch) -> StepResult:
-        log_probs = call(self.features, batch.inputs).log_softmax(1)
-        loss = cross_entropy(log_probs, batch.label).mean()
-        descend(self.optimizers["features"], loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+        return self.cross_entropy_step(batch) if self.epoch < self.first_student_epoch else self._learn(batch)
 
     def _learn(self, batch: Batch) -> StepResult:
         weight, decay = self._weight_and_decay()
@@ -143,13 +127,14 @@ class MLNT(Method):
         meta, consistency = self.meta_gradient(done, target, self.synthetic_labels(batch))
         log_probs = done.logits.log_softmax(1)
         loss = cross_entropy(log_probs, batch.label).mean()
-        descend(self.optimizers["student"], loss, plus=zip(self.engine.parameters, meta), weight=weight)
+        gradients = zip(self.engine.parameters, meta, strict=True)
+        self.descend(self.optimizers["student"], loss, plus=gradients, weight=weight)
         scalars = {
-            "loss": loss.detach(),
+            "loss": loss,
             "teacher/consistency": consistency,
             "teacher/differ": (target.argmax(1) != batch.label).float().mean(),
         }
-        return StepResult(scalars, log_probs.detach())
+        return StepResult(scalars, log_probs)
 
     def _weight_and_decay(self) -> tuple[float, float]:
         first = self.first_student_epoch
@@ -173,24 +158,17 @@ class MLNT(Method):
         theirs = label[near.gather(1, choice)].T
         return torch.where(picked, theirs, label)[:, own_part(size)]
 
-    @torch.no_grad()
     def nearest(self, inputs: Inputs) -> Tensor:
         """(whole batch, neighbours): positions of the samples nearest to each one in the frozen features."""
-        inside: list[Tensor] = []
-
-        def keep(head: nn.Module, arguments: tuple[Any, ...]) -> None:
-            inside.append(arguments[0].flatten(1))
-
-        hook = self.task.head(self.features).register_forward_pre_hook(keep)
-        self.features.eval()  # the loop puts every network into training mode
-        call(self.features, inputs)
-        hook.remove()
-        every = gathered(inside[-1].to(torch.promote_types(inside[-1].dtype, torch.float32)))
+        with evaluating(self.features), head_inputs(self.task.head(self.features)) as collected:
+            call(self.features, inputs)
+        features = collected[-1].flatten(1)
+        every = gathered(features.to(torch.promote_types(features.dtype, torch.float32)))
         distance = torch.cdist(every, every).fill_diagonal_(math.inf)
         return distance.topk(min(self.neighbours, len(distance) - 1), largest=False).indices
 
     def meta_gradient(self, done: Pass, target: Tensor, labelings: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The gradient of the mean consistency loss over these labelings, and that loss."""
+        """The gradient of the mean consistency loss over these labelings, one tensor per parameter, and that loss."""
         total = [torch.zeros_like(p) for p in self.engine.parameters]
         consistency = torch.zeros_like(target[0, 0])
 
@@ -201,7 +179,7 @@ class MLNT(Method):
             inner = _mean_cross_entropy(labels)
             ahead = self.engine.look_ahead(done, inner, self.inner_rate)
             gradient, loss = self.engine.clean_gradient(ahead, done.inputs, drift)
-            direct = [torch.zeros_like(p) if g is None else g for p, g in zip(total, gradient)]
+            direct = [torch.zeros_like(p) if g is None else g for p, g in zip(total, gradient, strict=True)]
             torch._foreach_add_(total, direct, alpha=1 / len(labelings))
             if self.inner_rate:
                 curved = averaged(hessian_vector_product(_through(done, inner), self.engine.parameters, direct))

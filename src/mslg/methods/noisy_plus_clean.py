@@ -24,8 +24,8 @@ class NoisyPlusClean(SingleNetwork):
         noisy_loss = cross_entropy(log_probs, batch.label).mean()
         clean_loss = cross_entropy(self.log_probs(verified.inputs), verified.label).mean()
         loss = noisy_loss + self.clean_weight * clean_loss
-        self.descend(loss)
-        return StepResult({"loss": loss.detach(), "clean/loss": clean_loss.detach()}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, "clean/loss": clean_loss}, log_probs)
 
     def relative_cost(self, epoch: int) -> float:
         return 2.0

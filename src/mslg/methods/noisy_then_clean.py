@@ -5,42 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..data.batch import Batch
-from ..training.losses import cross_entropy
-from ..training.method import StepResult, Task
-from ..training.schedules import first_epoch
-from .clean_only import CleanOnly
+from ..networks.evaluating import evaluating
+from ..training.method import SingleNetwork, StepResult, Task
+from ..training.schedules import Restarted, first_epoch
 
 
-class NoisyThenClean(CleanOnly):
-    """Noisy batches up to the switch, clean batches from there on, as many steps an epoch as before.
+class NoisyThenClean(SingleNetwork):
+    """Noisy batches up to the switch, clean batches after it, with the same number of steps per epoch.
 
-    switch          part of the run (or epochs, from 1 on) before the fine-tuning
+    switch          fraction of the run, or epochs if ≥ 1, before the fine-tuning
     fine_tune_rate  factor on the learning rate while fine-tuning
     """
+
+    needs = frozenset({"clean set"})
 
     def __init__(self, task: Task, *, switch: float = 2 / 3, fine_tune_rate: float = 0.1) -> None:
         super().__init__(task)
         if switch <= 0:
             raise ValueError(f"switch is {switch}; it must be above 0, or use the method clean-only")
         if fine_tune_rate <= 0:
-            raise ValueError(f"fine_tune_rate is {fine_tune_rate}; it must be above 0, as a rule 0.1")
+            raise ValueError(f"fine_tune_rate is {fine_tune_rate}; it must be above 0, usually 0.1")
         self.first_clean_epoch = first_epoch("the fine-tuning on clean samples", switch, task.epochs)
-        self.fine_tune_rate = fine_tune_rate
-
-    def learning_rate_factor(self, progress: float) -> float:
-        """Both parts go through the whole schedule: fine-tuning at the end of a decay would change nothing."""
-        switch = self.first_clean_epoch / self.task.epochs
-        if self.epoch < self.first_clean_epoch:
-            return self.task.schedule(progress / switch)
-        return self.fine_tune_rate * self.task.schedule((progress - switch) / (1 - switch))
+        # Each stage has the whole schedule: fine-tuning at the end of a decay would change nothing.
+        start = self.first_clean_epoch / task.epochs
+        self.schedule = Restarted(start, task.schedule, task.schedule, factor=fine_tune_rate)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        if self.epoch >= self.first_clean_epoch:
-            return super().step(batch, clean)
-        log_probs = self.log_probs(batch.inputs)
-        loss = cross_entropy(log_probs, batch.label).mean()
-        self.descend(loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+        if self.epoch < self.first_clean_epoch:
+            return self.cross_entropy_step(batch)
+        trained = self.cross_entropy_step(next(clean))
+        with evaluating(self.network):  # in training mode, noisy samples would enter the batch-norm statistics
+            return StepResult(trained.scalars, self.log_probs(batch.inputs))
 
     def relative_cost(self, epoch: int) -> float:
-        return super().relative_cost(epoch) if epoch >= self.first_clean_epoch else 1.0
+        return 1.0 if epoch < self.first_clean_epoch else 4 / 3  # one more forward pass

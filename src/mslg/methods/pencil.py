@@ -1,12 +1,12 @@
 """PENCIL (Yi and Wu 2019): label logits and network learn from one loss, each by its own gradient.
 
-Stage 1 trains by cross entropy at a constant, high learning rate. Stage 2 minimises, over the network and the label
+Stage 1 trains by cross entropy at a constant, high learning rate. Stage 2 minimizes, over the network and the label
 logits u at once,
 
     (1/C)·KL(p‖ŷ) + α·(−log ŷ at the given label) + (β/C)·H(p),        ŷ = softmax(u)
 
-and stage 3 trains on the labels so found with the first term alone. The gradient with respect to the label logits has a
-closed form, so that with λ the paper's label learning rate and label_rate = λ/(N·C)
+and stage 3 trains on the resulting labels with the first term alone. The gradient with respect to the label logits has
+a closed form: with λ the paper's label learning rate and label_rate = λ/(N·C),
 
     u_j ← u_j − label_rate · [(ŷ_j − p_j) + α·C·(ŷ_j − e_given)]
 """
@@ -23,7 +23,7 @@ from ..bilevel.label_table import LabelTable
 from ..data.batch import Batch
 from ..training.losses import cross_entropy, entropy, reverse_kl
 from ..training.method import SingleNetwork, StepResult, Task
-from ..training.schedules import first_epoch, schedule
+from ..training.schedules import Restarted, constant, first_epoch, schedule
 
 
 def _settings(
@@ -41,16 +41,17 @@ def _settings(
 class Pencil(SingleNetwork):
     """The three stages.
 
-    alpha              α: how strongly the learned label is held at the given one
+    alpha              α: how strongly the learned label is tied to the given one
     beta               β: of the entropy of the predictions
-    label_rate         step of the label logits for one visit (the paper's λ/(N·C): see `from_paper`)
-    label_learning     part of the run (or epochs, from 1 on) after which stage 2 starts
-    fixed_labels       part of the run (or epochs) after which stage 3 starts
+    label_rate         step of the label logits per visit (the paper's λ/(N·C): see `from_paper`)
+    label_learning     fraction of the run, or epochs if ≥ 1, after which stage 2 starts
+    fixed_labels       fraction of the run, or epochs if ≥ 1, after which stage 3 starts
     final_rate_factor  stage 3's first learning rate over that of stages 1 and 2; divided by ten at each third
     start              K: label logits begin at K·onehot(given)
     official_lo        the authors' code instead of their paper: a second softmax in the term of α, which weakens it
     """
 
+    advice = "a smaller label_rate"
     presets: ClassVar = {
         "cifar10-symmetric": _settings(0.1, 0.8, 300),
         "cifar10-asymmetric": _settings(0.0, 0.4, 4000),
@@ -78,7 +79,7 @@ class Pencil(SingleNetwork):
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if final_rate_factor <= 0:
             raise ValueError(f"final_rate_factor is {final_rate_factor}; it must be above 0, or stage 3 learns nothing")
-        self.first_label_epoch = 0 if task.warm else first_epoch("PENCIL's label learning", label_learning, task.epochs)
+        self.first_label_epoch = task.warm_up_epochs(label_learning, before="PENCIL's label learning")
         self.first_fixed_epoch = first_epoch("PENCIL's third stage", fixed_labels, task.epochs)
         if self.first_fixed_epoch <= self.first_label_epoch:
             raise ValueError(
@@ -87,7 +88,9 @@ class Pencil(SingleNetwork):
                 f"({label_learning}), or train longer"
             )
         self.alpha, self.beta, self.label_rate = alpha, beta, label_rate
-        self.final_rate_factor, self.official_lo = final_rate_factor, official_lo
+        self.official_lo = official_lo
+        fixed = self.first_fixed_epoch / task.epochs
+        self.schedule = Restarted(fixed, constant, schedule("steps"), factor=final_rate_factor)
         self.table = LabelTable(task.given.to(task.device), task.classes, start=start)
 
     @classmethod
@@ -95,16 +98,10 @@ class Pencil(SingleNetwork):
         """PENCIL with the paper's λ, whose effect depends on the batch size and the number of classes."""
         return cls(task, **{"label_rate": label_learning_rate / (task.batch_size * task.classes), **others})
 
-    def learning_rate_factor(self, progress: float) -> float:
-        within = (progress * self.task.epochs - self.first_fixed_epoch) / (self.task.epochs - self.first_fixed_epoch)
-        return 1.0 if within < -1e-9 else self.final_rate_factor * schedule("steps")(within)
-
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
-        log_probs = self.log_probs(batch.inputs)
         if self.epoch < self.first_label_epoch:
-            loss = cross_entropy(log_probs, batch.label).mean()
-            self.descend(loss)
-            return StepResult({"loss": loss.detach()}, log_probs.detach())
+            return self.cross_entropy_step(batch)
+        log_probs = self.log_probs(batch.inputs)
         log_soft = self.table.log_soft(batch.index)
         scalars = {"labels/changed": (log_soft.argmax(1) != batch.label).float().mean()}
         if self.epoch < self.first_fixed_epoch:
@@ -114,8 +111,8 @@ class Pencil(SingleNetwork):
             scalars["labels/step"] = self.label_rate * direction.abs().sum(1).mean()
         else:
             loss = reverse_kl(log_probs, log_soft).mean() / self.task.classes
-        self.descend(loss)
-        return StepResult({"loss": loss.detach(), **scalars}, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, **scalars}, log_probs)
 
     def training_loss(self, log_probs: Tensor, log_soft: Tensor, label: Tensor) -> Tensor:
         """The loss of stage 2: a mean over the batch."""

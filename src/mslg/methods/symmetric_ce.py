@@ -19,7 +19,7 @@ class SymmetricCE(SingleNetwork):
 
     alpha     weight of cross entropy, which learns fast and also learns wrong labels
     beta      weight of reverse cross entropy, which is robust and learns slowly
-    log_zero  what log 0 is taken to be (the paper's A); only its product with beta matters
+    log_zero  value used for log 0 (the paper's A); only its product with beta matters
     """
 
     presets: ClassVar = {
@@ -41,6 +41,5 @@ class SymmetricCE(SingleNetwork):
         plain = cross_entropy(log_probs, batch.label).mean()
         reverse = reverse_cross_entropy(log_probs, batch.label, self.log_zero).mean()
         loss = self.alpha * plain + self.beta * reverse
-        self.descend(loss)
-        scalars = {"loss": loss.detach(), "cross_entropy": plain.detach(), "reverse_cross_entropy": reverse.detach()}
-        return StepResult(scalars, log_probs.detach())
+        self.descend(self.optimizer, loss)
+        return StepResult({"loss": loss, "cross_entropy": plain, "reverse_cross_entropy": reverse}, log_probs)

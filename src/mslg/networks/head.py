@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
 
 
 def find_head(network: nn.Module) -> tuple[str, nn.Linear]:
@@ -11,9 +14,20 @@ def find_head(network: nn.Module) -> tuple[str, nn.Linear]:
     if not linears:
         raise ValueError(
             f"{type(network).__name__} has no Linear layer that could be its head; wrap it in a factory of your own "
-            "(package.module:factory) that gives it the right number of outputs"
+            "(package.module:factory) that gives it the right number of outputs, or name its last layer with head="
         )
     return linears[-1]
+
+
+@contextmanager
+def head_inputs(head: nn.Module) -> Iterator[list[Tensor]]:
+    """Inside, the inputs that the head is called with are collected: the features of each batch."""
+    collected: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, inputs: collected.append(inputs[0]))
+    try:
+        yield collected
+    finally:
+        hook.remove()
 
 
 def fit_head(network: nn.Module, classes: int) -> None:

@@ -1,11 +1,10 @@
-"""Nested state on disk in one safetensors file: tensors as tensors, everything else as JSON beside them. No pickle."""
+"""Nested state in one safetensors file: tensors as tensors, everything else as JSON in its metadata. No pickle."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,25 +12,37 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..runtime.files import HINT, replacing
+from ..runtime.sharding import KINDS, Sharded
 
 FORMAT = 1
 _MARK = "__tensor__"
 
 
+class Flat(NamedTuple):
+    """A nested state taken apart."""
+
+    skeleton: Any  # the state with the name of each tensor in its place
+    tensors: dict[str, Tensor]  # by name, none sharing memory with another
+    kinds: dict[str, str]  # of the tensors that differ between processes (see `mslg.runtime.sharding`)
+
+
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state, atomically, and without a second copy of it in memory."""
-    tensors: dict[str, Tensor] = {}
-    skeleton = take_out(state, "", tensors)
-    metadata = {"format_version": str(FORMAT), "skeleton": json.dumps(skeleton)}
+    flat = flatten(state)
+    metadata = {
+        "format_version": str(FORMAT),
+        "skeleton": json.dumps(flat.skeleton),
+        "kinds": json.dumps(flat.kinds),
+    }
     try:
         with replacing(path) as temporary:
-            save_file(alone(tensors), temporary, metadata)
+            save_file(flat.tensors, temporary, metadata)
     except SafetensorError as error:
         raise OSError(f"could not write {path} ({error}); {HINT}") from error
 
 
-def load_state(path: Path, *, share: Callable[[str, list[Tensor]], Tensor] | None = None) -> dict[str, Any]:
-    """Read a state; with `share`, what a process should have of each tensor by its name."""
+def load_state(path: Path) -> dict[str, Any]:
+    """Read this process's share of a state that a single process has written."""
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -41,23 +52,32 @@ def load_state(path: Path, *, share: Callable[[str, list[Tensor]], Tensor] | Non
     if metadata.get("format_version") != str(FORMAT):
         found = metadata.get("format_version", "none")
         raise ValueError(f"{path} has format version {found}, this version of mslg reads {FORMAT}")
-    if share is not None:
-        tensors = {name: share(name, [tensor]) for name, tensor in tensors.items()}
-    state = put_back(json.loads(metadata["skeleton"]), tensors)
-    assert isinstance(state, dict)
+    for name, kind in json.loads(metadata["kinds"]).items():
+        tensors[name] = KINDS[kind].share([tensors[name]])
+    state: dict[str, Any] = unflatten(json.loads(metadata["skeleton"]), tensors)
     return state
 
 
-def take_out(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """The same structure with each tensor replaced by its name."""
+def flatten(state: dict[str, Any]) -> Flat:
+    """Take a state apart."""
+    tensors: dict[str, Tensor] = {}
+    kinds: dict[str, str] = {}
+    skeleton = _take_out(state, "", tensors, kinds)
+    return Flat(skeleton, own_memory(tensors), kinds)
+
+
+def _take_out(value: Any, name: str, tensors: dict[str, Tensor], kinds: dict[str, str]) -> Any:
+    if isinstance(value, Sharded):
+        kinds[name] = value.kind
+        value = value.tensor
     if isinstance(value, Tensor):
         tensors[name] = value.detach().cpu().contiguous()
         return {_MARK: name}
     if isinstance(value, dict):
-        # JSON knows only text as a key, optimizers number their parameters: keep keys and values as pairs.
-        return {"__dict__": [[key, take_out(item, f"{name}/{key}", tensors)] for key, item in value.items()]}
+        # JSON keys are strings, optimizers number their parameters: keep keys and values as pairs.
+        return {"__dict__": [[key, _take_out(item, f"{name}/{key}", tensors, kinds)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [take_out(item, f"{name}/{position}", tensors) for position, item in enumerate(value)]
+        return [_take_out(item, f"{name}/{position}", tensors, kinds) for position, item in enumerate(value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise TypeError(
@@ -65,28 +85,28 @@ def take_out(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     )
 
 
-def alone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, none of which shares memory with another or with a larger one: safetensors refuses the first,
-    and a view would drag its base along. Large tables share nothing and are not copied."""
-    found: dict[str, Tensor] = {}
+def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, none sharing memory with another or with a larger one: safetensors refuses the first, and a
+    view would save its base too. Large tables share nothing and are not copied."""
+    separate: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in tensors.items():
         base = tensor.untyped_storage()
         shared = base.data_ptr() in seen or base.nbytes() != tensor.nbytes
         seen.add(base.data_ptr())
-        found[name] = tensor.clone() if shared else tensor
-    return found
+        separate[name] = tensor.clone() if shared else tensor
+    return separate
 
 
-def put_back(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The counterpart of `take_out`."""
-    if isinstance(value, dict):
-        if _MARK in value:
-            return tensors[value[_MARK]]
-        return {key: put_back(item, tensors) for key, item in value["__dict__"]}
-    if isinstance(value, list):
-        return [put_back(item, tensors) for item in value]
-    return value
+def unflatten(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
+    """Put a state together again; the tensors are all plain."""
+    if isinstance(skeleton, dict):
+        if _MARK in skeleton:
+            return tensors[skeleton[_MARK]]
+        return {key: unflatten(item, tensors) for key, item in skeleton["__dict__"]}
+    if isinstance(skeleton, list):
+        return [unflatten(item, tensors) for item in skeleton]
+    return skeleton
 
 
 def to_device(value: Any, device: torch.device) -> Any:

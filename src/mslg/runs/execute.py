@@ -115,7 +115,7 @@ def _train(
     method, data, evaluation = prepared.method, prepared.data, prepared.evaluation
     epochs, folder = method.task.epochs, None if run is None else run.path
     logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
-    watch = CollapseWatch(data.source.label[data.train.index], len(data.source.classes))
+    watch = CollapseWatch(data.source.label[data.train.index], len(data.source.classes), advice=method.advice)
     recording = recorded(
         method,
         data,

@@ -15,7 +15,7 @@ from ..runtime.machine import versions
 from ..training.loop import EpochRecord, Position
 from ..training.method import Method
 from .checkpoint import load_state, save_state, to_device
-from .sharded_checkpoint import are_shards, delete_shards, load_shards, own_share, save_shards
+from .sharded_checkpoint import are_shards, delete_shards, load_shards, save_shards
 
 FORMAT = 1
 
@@ -98,7 +98,10 @@ class Run:
         """Write a checkpoint; the previous one stays until it is complete. All processes write their own part."""
         folder = self.checkpoint.parent
         folder.mkdir(exist_ok=True)
-        state = {"method": dict(method.state_dict()), "position": position.state_dict()}
+        tables = [*method.sample_tables(), *position.history.sample_tables()]
+        for table in tables:
+            table.begin_checkpoint()
+        state = {"method": method.sharded_state(), "position": position.state_dict()}
         if distributed.ranks() > 1:
             save_shards(folder, state)
             if distributed.is_main_process():
@@ -106,8 +109,8 @@ class Run:
         else:
             save_state(self.checkpoint, state)
             delete_shards(folder)
-        method.checkpointed()
-        position.history.checkpointed()
+        for table in tables:
+            table.end_checkpoint()
 
     def load(self, method: Method, position: Position) -> bool:
         """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
@@ -118,7 +121,7 @@ class Run:
         if are_shards(self.checkpoint.parent):
             state = load_shards(self.checkpoint.parent)
         elif self.checkpoint.exists():
-            state = load_state(self.checkpoint, share=own_share)
+            state = load_state(self.checkpoint)
         else:
             self._keep_epochs(0)
             return False

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ..data.augmentation import Augment, EachImage
 from ..data.batch import Inputs, logits_of
 from ..data.source import Source
-from ..methods.co_teaching import TwoNetworks
 from ..networks.build import factory_for
+from ..networks.two_networks import TwoNetworks
 from ..runtime.seeds import seeded
 
 FUNCTION = "function "  # before the name of a preparing step that is no word, and so not in the folder

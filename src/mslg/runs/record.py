@@ -46,7 +46,7 @@ def recorded(
         nonlocal saved
         display.advance(method.relative_cost(position.epoch), position)
         if run is not None and _checkpoint_due(method, position, time.monotonic() - saved >= checkpoint_seconds):
-            refuse_non_finite(position)  # a diverged state must not replace the last good one
+            refuse_non_finite(position, method.advice)  # a diverged state must not replace the last good one
             run.save(method, position)
             saved = time.monotonic()
 
@@ -70,5 +70,6 @@ def _checkpoint_due(method: Method, position: Position, late: bool) -> bool:
     between processes, so every few steps all of them follow the main one."""
     if position.step % CHECK_EVERY:
         return late and distributed.ranks() == 1
-    late = late or method.journal_bytes() + position.history.journal_bytes() > MOST_JOURNAL
+    tables = [*method.sample_tables(), *position.history.sample_tables()]
+    late = late or sum(table.journal_bytes() for table in tables) > MOST_JOURNAL
     return bool(distributed.broadcast_object(late))

@@ -148,7 +148,7 @@ def check_resumed_run_ends_the_same(method: type[Method]) -> None:
 def check_learning_rates_follow_the_schedule(method: type[Method]) -> None:
     """Optimizers made by `add_optimizer` follow the task's schedule, unless the method has one of its own."""
     trained = problem(method).method
-    own = method.learning_rate_factor is not Method.learning_rate_factor
+    own = trained.schedule is not trained.task.schedule
     for progress, expected in ((0.0, 1.0), (0.3, 1.0), (0.6, 0.1), (0.95, 0.1)):
         trained.set_progress(int(progress * EPOCHS), progress)
         rate = trained.learning_rate()
@@ -157,7 +157,7 @@ def check_learning_rates_follow_the_schedule(method: type[Method]) -> None:
         else:
             assert np.isclose(rate, LEARNING_RATE * expected), (
                 f"the learning rate is {rate} at {progress:.0%} of the run; the schedule asks for "
-                f"{LEARNING_RATE * expected}. Make optimizers with add_optimizer, or override learning_rate_factor"
+                f"{LEARNING_RATE * expected}. Make optimizers with add_optimizer, or set self.schedule"
             )
 
 

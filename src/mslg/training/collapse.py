@@ -1,4 +1,4 @@
-"""Watches for labels or predictions that fall into few classes, and says so once."""
+"""Warns when labels or predictions collapse into few classes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ ALARM = 0.5  # of the spread that the given labels have
 
 
 class CollapseWatch:
-    """Compares the effective number of classes in use with that of the given labels."""
+    """Compares the effective number of classes in use with that of the given labels.
 
-    def __init__(self, given: Tensor, classes: int) -> None:
+    Args:
+        given: (samples,) given labels.
+        classes: number of classes.
+        advice: what the method says to try.
+    """
+
+    def __init__(self, given: Tensor, classes: int, *, advice: str = "") -> None:
         self.expected = spread(given.cpu(), classes)
-        self.told: set[str] = set()
+        self.advice = advice or "a smaller learning rate"
+        self.warned: set[str] = set()
 
     def __call__(self, record: EpochRecord) -> list[str]:
-        """Warnings about this epoch, each kind at most once a run."""
+        """Warnings about this epoch, each kind at most once per run."""
         warnings = []
         for kind in ("predictions", "labels"):
             value = record.metrics.get(f"{kind}/spread")
-            if value is None or kind in self.told or record.epoch == 0 or value >= ALARM * self.expected:
+            if value is None or kind in self.warned or record.epoch == 0 or value >= ALARM * self.expected:
                 continue
-            self.told.add(kind)
+            self.warned.add(kind)
             warnings.append(
-                f"epoch {record.epoch + 1}: the {kind} use {value:.1f} classes in effect, the given labels "
-                f"{self.expected:.1f}. They are collapsing: try a smaller label_rate, a longer warm_up, "
-                "or more clean samples of the missing classes."
+                f"epoch {record.epoch + 1}: the {kind} effectively use {value:.1f} classes, the given labels "
+                f"{self.expected:.1f}. They are collapsing: try {self.advice}."
             )
         for warning in warnings:
             log.warning(warning)

@@ -1,4 +1,4 @@
-"""The only holder of the test set and of true labels. Methods never see it."""
+"""Evaluation: it alone holds the test set and true labels, which methods never see."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ..data.sample_table import SampleTable, pieces_of
 from ..data.splits import Samples, Splits
+from ..networks.evaluating import evaluating
 from ..runtime.distributed import gathered, rank, ranks
 from ..runtime.seeds import generator
 from .method import Method
 from .prediction_history import PredictionHistory
 
-EXAMINED = 2**20  # labels that are looked at after an epoch: shares of so many are right to a twentieth of a percent
+EXAMINED = 2**20  # labels evaluated after an epoch: enough for a standard error of a twentieth of a percent
 
 
 @dataclass
@@ -29,7 +30,6 @@ class Evaluation:
 
     def __call__(self, method: Method, history: PredictionHistory) -> dict[str, float]:
         metrics: dict[str, float] = {}
-        method.eval()
         for name, samples in {"test": self.test, "select": self.data.select, "report": self.data.report}.items():
             if samples is not None and len(samples):
                 log_probs = predictions(method, self.data, samples)
@@ -40,7 +40,7 @@ class Evaluation:
         return metrics | self.label_scores(method, history)
 
     def label_scores(self, method: Method, history: PredictionHistory) -> dict[str, float]:
-        """How many training labels are right: as given, in the method's table, and as predicted in passing."""
+        """Accuracy of the training labels: as given, as learned by the method, and as predicted during training."""
         own = self._examined()
         own = own[history.seen(own)]
         predicted = {
@@ -48,7 +48,7 @@ class Evaluation:
             "mean": _argmax(history.mean, own),
         }
         soft = _table_argmax(method, own)
-        # From here on of all ranks' samples together.
+        # From here on, of all ranks' samples together.
         index, predicted = gathered(own), {name: gathered(values) for name, values in predicted.items()}
         soft = None if soft is None else gathered(soft)
         if not len(index):
@@ -70,8 +70,8 @@ class Evaluation:
         return metrics
 
     def _examined(self) -> Tensor:
-        """The index of this rank's training samples whose labels are looked at: of very many a fair draw, always the
-        same, so that a look does not cost more and more."""
+        """The index of this rank's training samples whose labels are evaluated. In a very large data set these are a
+        random subset, always the same, so that evaluation has a bounded cost."""
         index = self.data.train.index
         if len(index) <= EXAMINED:
             return self.data.own()
@@ -80,7 +80,7 @@ class Evaluation:
         return index[index % self.data.ranks == self.data.rank]
 
     def right(self, labels: Tensor) -> float | None:
-        """The share of these labels of the training samples that are right, where true ones are known."""
+        """The accuracy of these labels of the training samples, over those whose true label is known."""
         if self.true_label is None:
             return None
         true = self.true_label[self.data.train.index]
@@ -93,24 +93,23 @@ class Evaluation:
         return [float(v) for v in self.confusion.diagonal() / self.confusion.sum(1)]
 
 
-@torch.inference_mode()
 def predictions(method: Method, data: Splits, samples: Samples) -> Tensor:
-    """Log-probabilities of these samples, on the CPU. With several processes each sees to a part of them."""
+    """(samples, classes) log-probabilities in evaluation mode, on the CPU; several processes share the work."""
     if ranks() == 1:
         return _predicted(method, data, samples)
-    # At least one each: where there are fewer samples than ranks, some are predicted twice and the second time dropped.
+    # At least one each: with fewer samples than ranks, some are predicted twice and dropped once.
     share = -(-len(samples) // ranks())
     own = (torch.arange(share) + rank() * share).clamp(max=len(samples) - 1)
     return gathered(_predicted(method, data, samples.at(own)))[: len(samples)]
 
 
 def _predicted(method: Method, data: Splits, samples: Samples) -> Tensor:
-    with method.computing():
+    with evaluating(method), method.computing():
         return torch.cat([method.predict(batch.inputs).cpu() for batch in data.in_order(samples)])
 
 
 def scores(log_probs: Tensor, label: Tensor, bins: int = 15) -> dict[str, float]:
-    """Accuracy, its mean over classes, loss, and expected calibration error."""
+    """Accuracy, its mean over classes, mean loss, and expected calibration error."""
     predicted = log_probs.argmax(1)
     right = (predicted == label).double()
     counts = torch.bincount(label, minlength=log_probs.shape[1]).double()
@@ -138,7 +137,7 @@ def confusion_matrix(predicted: Tensor, label: Tensor, classes: int) -> Tensor:
 
 
 def spread(labels: Tensor, classes: int) -> float:
-    """The effective number of classes in use: exp of the entropy of their shares."""
+    """The effective number of classes in use: exp of the entropy of their frequencies."""
     share = torch.bincount(labels, minlength=classes).double() / max(len(labels), 1)
     return float((-(share * share.clamp_min(1e-300).log()).sum()).exp())
 

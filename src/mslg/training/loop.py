@@ -1,10 +1,10 @@
-"""The one loop. It knows no method and holds no test set.
+"""The training loop. It knows no particular method and holds no test set.
 
 for epoch:
     method.begin_epoch
-    for batch: method.step, for each part of it where it comes in parts → fold its predictions into the history;
-               method.train_on_reviewed reviewed samples, now and then
-    method.end_epoch → examine → yield a record
+    for batch: for each of its micro-batches: method.step → fold the predictions into the history
+               now and then: method.train_on_reviewed
+    method.end_epoch → evaluate → yield a record
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..data.batch import Batch
 from ..data.splits import Splits
 from ..runtime import distributed
 from ..runtime.seeds import seeded
-from . import optimizer_step as descent
+from ..runtime.sharding import PerRank, plain
 from .method import Method, StepResult
 from .prediction_history import PredictionHistory
 
 Result = TypeVar("Result")
 
-CHECK_EVERY = 20  # steps between looks at the loss: each look waits for the device
+CHECK_EVERY = 20  # steps between checks for a finite loss: each waits for the device
 
 
 class NonFiniteLoss(ArithmeticError):
     """Training has diverged."""
 
 
-class Examiner(Protocol):
+class Evaluator(Protocol):
     """Measures a method between epochs."""
 
     def __call__(self, method: Method, history: PredictionHistory) -> dict[str, float]: ...
@@ -43,7 +43,7 @@ class Examiner(Protocol):
 
 @dataclass
 class EpochRecord:
-    """One epoch in numbers. `metrics` is the same however often the run was interrupted; `seconds` is not."""
+    """The numbers of one epoch. `metrics` does not depend on interruptions of the run; `seconds` does."""
 
     epoch: int
     metrics: dict[str, float]
@@ -52,7 +52,7 @@ class EpochRecord:
 
 @dataclass
 class Position:
-    """Where training is: everything the loop itself has to remember."""
+    """The present point of the run: all state of the loop itself."""
 
     history: PredictionHistory
     epoch: int = 0
@@ -68,18 +68,19 @@ class Position:
             "epoch": self.epoch,
             "step": self.step,
             "clean_step": self.clean_step,
-            "sums": {name: {"rank": total} for name, total in self.sums.items()},
+            "sums": {name: PerRank(total) for name, total in self.sums.items()},
             "counts": {
-                name: {"rank": torch.tensor(float(count), dtype=torch.float64)} for name, count in self.counts.items()
+                name: PerRank(torch.tensor(float(count), dtype=torch.float64)) for name, count in self.counts.items()
             },
             "history": self.history.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Back to a saved state."""
+        """Restore a saved state."""
+        state = plain(state)
         self.epoch, self.step, self.clean_step = (int(state[name]) for name in ("epoch", "step", "clean_step"))
-        self.sums = {name: total["rank"] for name, total in state["sums"].items()}
-        self.counts = {name: round(float(count["rank"])) for name, count in state["counts"].items()}
+        self.sums = state["sums"]
+        self.counts = {name: round(float(count)) for name, count in state["counts"].items()}
         self.history.load_state_dict(state["history"])
 
 
@@ -89,13 +90,13 @@ def train(
     *,
     epochs: int,
     position: Position | None = None,
-    evaluation: Examiner | None = None,
+    evaluation: Evaluator | None = None,
     after_step: Callable[[Position], None] | None = None,
 ) -> Iterator[EpochRecord]:
-    """Train, yielding a record after each epoch. Progress, files, checkpoints and stopping are the consumer's.
+    """Train, yielding a record after each epoch. Progress, files, checkpoints and stopping are up to the consumer.
 
-    `position` is where to go on from and is kept up to date; `after_step` sees it after every step, so that a
-    checkpoint can be taken inside an epoch too.
+    `position` is where to continue and is kept up to date; `after_step` gets it after every step but an epoch's last,
+    so that checkpoints can be taken within an epoch too.
     """
     position = position or Position(PredictionHistory(method.task.given.to(data.device), method.task.classes))
     method.train()
@@ -114,15 +115,15 @@ def train(
             place = (epoch, position.step, *distributed.stream())
             with seeded(data.device, data.seed, "step", *place), method.computing():
                 results = _step(method, batch, clean)
-                _study(method, data, position)
+                _train_on_reviewed(method, data, position)
             distributed.average_statistics(method)
-            for part, result in results:
-                position.history.fold(part.index, result.log_probs)
-                _add(position, result.scalars, len(part.index))
+            for microbatch, result in results:
+                position.history.fold(microbatch.index, result.log_probs)
+                _add(position, result.scalars, len(microbatch.index))
             position.step += 1
             position.clean_step = clean.position
             if position.step % CHECK_EVERY == 0 or position.step == position.steps:
-                refuse_non_finite(position)
+                refuse_non_finite(position, method.advice)
             if after_step is not None and position.step < position.steps:
                 after_step(position)
         with seeded(data.device, data.seed, "end epoch", epoch), method.computing():
@@ -132,44 +133,46 @@ def train(
         metrics = _means(position) | {"optim/lr": method.learning_rate()}
         if evaluation is not None:
             metrics |= evaluation(method, position.history)
-            method.train()
         position.epoch, position.step = epoch + 1, 0
         examined = time.perf_counter()
         yield EpochRecord(epoch, metrics, {"train": trained - begun, "evaluation": examined - trained})
 
 
 def _step(method: Method, batch: Batch, clean: Iterator[Batch]) -> list[tuple[Batch, StepResult]]:
-    """A step on a batch, in parts where the task asks for it: what it says of each."""
-    parts = batch.parts(method.task.accumulate)
-    if len(parts) > 1:
-        method.before_microbatches(parts, clean)
-        clean = CleanParts(clean, len(parts))
-    return _in_parts(parts, lambda part: method.step(part, clean))
+    """A step on a batch: the result of each of its micro-batches."""
+    microbatches = batch.microbatches(method.task.accumulate)
+    if len(microbatches) > 1:
+        method.before_microbatches(microbatches, clean)
+        clean = CleanMicrobatches(clean, len(microbatches))
+    return _accumulated(method, microbatches, lambda microbatch: method.step(microbatch, clean))
 
 
-def _in_parts(parts: list[Batch], act: Callable[[Batch], Result]) -> list[tuple[Batch, Result]]:
-    """Do something for each part of a batch, such that the optimizers step once for all of them."""
-    if len(parts) == 1:
-        return [(parts[0], act(parts[0]))]
-    samples = sum(len(part.index) for part in parts)
+def _accumulated(
+    method: Method, microbatches: list[Batch], act: Callable[[Batch], Result]
+) -> list[tuple[Batch, Result]]:
+    """Do something for each micro-batch, such that the optimizers step once for all of them."""
+    if len(microbatches) == 1:
+        return [(microbatches[0], act(microbatches[0]))]
+    samples = sum(len(microbatch.index) for microbatch in microbatches)
     results = []
-    for number, part in enumerate(parts, 1):
-        with descent.part(len(part.index) / samples, first=number == 1, last=number == len(parts)):
-            results.append((part, act(part)))
+    for number, microbatch in enumerate(microbatches, 1):
+        share = len(microbatch.index) / samples
+        with method.optimizer_step.microbatch(share, first=number == 1, last=number == len(microbatches)):
+            results.append((microbatch, act(microbatch)))
     return results
 
 
-class CleanParts(Iterator[Batch]):
-    """For each part of a noisy batch a part of one clean batch, which is taken when it is first asked for."""
+class CleanMicrobatches(Iterator[Batch]):
+    """A micro-batch of one clean batch for each micro-batch of a noisy one. The clean batch is taken on first use."""
 
     def __init__(self, clean: Iterator[Batch], count: int) -> None:
         self.clean, self.count = clean, count
-        self._parts: Iterator[Batch] | None = None
+        self._microbatches: Iterator[Batch] | None = None
 
     def __next__(self) -> Batch:
-        if self._parts is None:
-            self._parts = cycle(next(self.clean).parts(self.count))
-        return next(self._parts)
+        if self._microbatches is None:
+            self._microbatches = cycle(next(self.clean).microbatches(self.count))
+        return next(self._microbatches)
 
 
 def _add(position: Position, scalars: dict[str, Tensor], samples: int) -> None:
@@ -181,27 +184,31 @@ def _add(position: Position, scalars: dict[str, Tensor], samples: int) -> None:
         position.counts[name] = position.counts.get(name, 0) + samples
 
 
-def _study(method: Method, data: Splits, position: Position) -> None:
-    """Reviewed samples are trained on too: their labels are the surest there are."""
+def _train_on_reviewed(method: Method, data: Splits, position: Position) -> None:
     for batch in data.reviewed_batches(position.epoch, position.step, position.steps):
-        for part, loss in _in_parts(batch.parts(method.task.accumulate), method.train_on_reviewed):
+        microbatches = batch.microbatches(method.task.accumulate)
+        for microbatch, loss in _accumulated(method, microbatches, method.train_on_reviewed):
             if loss is not None:
-                _add(position, {"reviewed/loss": loss}, len(part.index))
+                _add(position, {"reviewed/loss": loss}, len(microbatch.index))
 
 
 def _means(position: Position) -> dict[str, float]:
-    totals = dict(zip(position.sums, distributed.averaged(list(position.sums.values()))))
     return {
-        name if "/" in name else f"train/{name}": float(total) / position.counts[name] for name, total in totals.items()
+        name if "/" in name else f"train/{name}": float(total) / position.counts[name]
+        for name, total in _totals(position).items()
     }
 
 
-def refuse_non_finite(position: Position) -> None:
-    """Raise if any of this epoch's metrics has become NaN or infinite."""
-    for name, value in zip(position.sums, distributed.averaged(list(position.sums.values()))):
+def _totals(position: Position) -> dict[str, Tensor]:
+    return dict(zip(position.sums, distributed.averaged(list(position.sums.values())), strict=True))
+
+
+def refuse_non_finite(position: Position, advice: str = "") -> None:
+    """Raise if any of this epoch's metrics has become NaN or infinite; `advice` is the method's."""
+    for name, value in _totals(position).items():
         if not torch.isfinite(value):
             raise NonFiniteLoss(
                 f"'{name}' became {float(value)} in epoch {position.epoch + 1}, step {position.step} of "
-                f"{position.steps}; try a learning rate ten times smaller, a smaller label_rate or look_ahead, "
+                f"{position.steps}; try a learning rate ten times smaller{f', {advice}' if advice else ''}, "
                 "and check the inputs for extreme values"
             )

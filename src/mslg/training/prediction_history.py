@@ -1,4 +1,4 @@
-"""What the network said about each training sample while it was being trained on: free by-product of every step."""
+"""What the network predicted for each training sample during training: a free by-product of every step."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.sample_table import LARGE, SampleTable, file_if_large
+from ..data.sample_table import LARGE, SampleTable, file_if_large, sharded_state
 from ..runtime import distributed
+from ..runtime.sharding import PerSample
 
 
 class PredictionHistory:
-    """Per-sample memory of predictions, addressed by index.
+    """Per-sample predictions, addressed by index.
 
-    `mean`: probabilities averaged over the visits, recent ones counting most (each visit weighs `fresh`);
+    `mean`: exponential moving average of the probabilities, with weight `fresh` on the newest;
     `last_given`, `last_predicted`: the given label's probability and the predicted class at the last visit;
-    `history`: both, one column for each kept epoch, fewer of very many samples;
-    `final`: probabilities of the finished network, without dropout or augmentation; there once training is over.
+    `history`: both, one column per kept epoch (at most `kept`, fewer for very large data sets);
+    `final`: probabilities of the trained network, without dropout or augmentation; None during training.
 
-    Tables too large for memory are kept in files in `folder`, where there is one.
+    Tables too large for memory are kept in files in `folder`, if given.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class PredictionHistory:
         self.visits[index] = visits + 1
 
     def end_epoch(self, epoch: int) -> None:
-        """Keep this epoch in the history; when there are too many, keep every second one."""
+        """Add this epoch to the history; when it is full, drop every second epoch."""
         self.epochs.append(epoch)
         self.given_history.append(self.last_given.rows.clone())
         self.predicted_history.append(self.last_predicted.rows.clone())
@@ -65,8 +66,10 @@ class PredictionHistory:
     def history(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """(samples, kept epochs): the given label's probability and the predicted class."""
         place = distributed.place(index.to(self.given.device))
-        columns = ([column[place].cpu() for column in kept] for kept in (self.given_history, self.predicted_history))
-        given, predicted = (torch.stack(found, 1) if found else torch.empty(len(index), 0) for found in columns)
+        given, predicted = (
+            torch.stack([column[place].cpu() for column in kept], 1) if kept else torch.empty(len(index), 0)
+            for kept in (self.given_history, self.predicted_history)
+        )
         return given, predicted
 
     def begin_final(self) -> SampleTable:
@@ -77,41 +80,34 @@ class PredictionHistory:
         return self.final
 
     def said(self, index: Tensor) -> Tensor:
-        """The best there is to say about these samples: what the finished network says, or the mean until then."""
+        """(samples, classes) probabilities: of the trained network, or the moving average during training."""
         return (self.mean if self.final is None else self.final)[index].cpu()
 
     def seen(self, index: Tensor) -> Tensor:
         """Which of these samples were ever visited."""
         return (self.visits[index] > 0).cpu()
 
-    def tables(self) -> dict[str, SampleTable]:
-        """All that a checkpoint keeps but for the history."""
-        names = ("visits", "mean", "last_given", "last_predicted")
-        return {name: getattr(self, name) for name in names}
+    def sample_tables(self) -> list[SampleTable]:
+        """Every table that is part of a checkpoint."""
+        return list(self._tables().values())
 
-    def journal_bytes(self) -> int:
-        """What the journals of tables in files hold since the last checkpoint."""
-        return sum(table.journal_bytes() for table in self.tables().values())
-
-    def checkpointed(self) -> None:
-        """A checkpoint with this history is safely on disk."""
-        for table in self.tables().values():
-            table.checkpointed()
+    def _tables(self) -> dict[str, SampleTable]:
+        return {name: getattr(self, name) for name in ("visits", "mean", "last_given", "last_predicted")}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, for the checkpoint."""
         return {
-            **{name: dict(table.state_dict()) for name, table in self.tables().items()},
+            **{name: sharded_state(table) for name, table in self._tables().items()},
             "epochs": list(self.epochs),
-            "given_history": [{"rows": column} for column in self.given_history],
-            "predicted_history": [{"rows": column} for column in self.predicted_history],
+            "given_history": [PerSample(column) for column in self.given_history],
+            "predicted_history": [PerSample(column) for column in self.predicted_history],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Back to a saved state."""
-        for name, table in self.tables().items():
+        """Restore a state whose tensors are plain, as read from a checkpoint."""
+        for name, table in self._tables().items():
             table.load_state_dict(state[name])
         self.epochs = [int(epoch) for epoch in state["epochs"]]
         device = self.given.device
-        self.given_history = [column["rows"].to(device) for column in state["given_history"]]
-        self.predicted_history = [column["rows"].to(device) for column in state["predicted_history"]]
+        self.given_history = [column.to(device) for column in state["given_history"]]
+        self.predicted_history = [column.to(device) for column in state["predicted_history"]]

@@ -1,4 +1,4 @@
-"""Stages and learning-rate schedules as fractions of a run, so that a short run is a small copy of a long one."""
+"""Stages and learning-rate schedules as fractions of a run, so that a short run is a scaled-down long one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,28 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """Constant pieces: the factor from each fraction of the run on."""
+    """Piecewise constant: the factor that applies from each fraction of the run on."""
 
     factors: Mapping[float, float]
 
     def __call__(self, progress: float) -> float:
         reached = [point for point in self.factors if progress + 1e-9 >= point]
         return self.factors[max(reached)] if reached else 1.0
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """Two stages, each with the whole of its schedule; `factor` is on the learning rate of the second."""
+
+    start: float  # of the second stage, as a fraction of the run
+    first: Schedule
+    second: Schedule
+    factor: float = 1.0
+
+    def __call__(self, progress: float) -> float:
+        if progress < self.start - 1e-9:
+            return self.first(progress / self.start)
+        return self.factor * self.second((progress - self.start) / (1 - self.start))
 
 
 def constant(progress: float) -> float:
@@ -54,9 +69,9 @@ def schedule(name: str) -> Schedule:
 
 
 def first_epoch(stage: str, start: float, epochs: int) -> int:
-    """The epoch at which a stage starts: a fraction of the run below 1, a number of epochs from 1 on.
+    """The epoch in which a stage starts; `start` is a fraction of the run, or epochs if ≥ 1.
 
-    A stage that starts later than the beginning has at least one epoch before it, and must have one in it.
+    Unless `start` is 0, there is at least one epoch before the stage; there must be one in it.
     """
     if start < 0:
         raise ValueError(f"the start of {stage} is {start}; it must be 0 or more")

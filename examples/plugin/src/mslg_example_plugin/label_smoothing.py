@@ -24,5 +24,5 @@ class LabelSmoothing(SingleNetwork):
         log_probs = self.log_probs(batch.inputs)
         given = log_probs.gather(1, batch.label.unsqueeze(1)).squeeze(1)
         loss = -((1 - self.smoothing) * given + self.smoothing * log_probs.mean(1)).mean()
-        self.descend(loss)
+        self.descend(self.optimizer, loss)
         return StepResult({"loss": loss.detach()}, log_probs.detach())

@@ -1,18 +1,21 @@
-"""What MSLG asks the clean samples: which network explains them better, how sure it may be, whether last steps help."""
+"""What MSLG decides by the clean samples: the prior, the entropy weight, and how long to fine-tune."""
 
 from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ...data.batch import call
 from ...data.splits import Samples, Splits
+from ...networks.evaluating import evaluating
 from ...runtime.distributed import broadcast_object
-from ...training.method import Task, descend
+from ...training.method import Task
 
 log = logging.getLogger("mslg")
 
@@ -20,10 +23,17 @@ FINISH_RATE = 0.03  # of the learning rate
 FINISH_ROUNDS = 5
 
 
-def last_steps(network: nn.Module, task: Task, data: Splits, select: Samples, *, steps: int) -> None:
-    """Train a copy on the clean samples, for as long as it explains those held out better and better; the network
-    becomes the best there was."""
-    log.info("MSLG: last steps on clean samples")
+def fine_tune(
+    network: nn.Module,
+    task: Task,
+    data: Splits,
+    select: Samples,
+    *,
+    steps: int,
+    descend: Callable[[Optimizer, Tensor], None],
+) -> None:
+    """Train a copy on the clean samples for as long as the loss of those held out falls; keep the best network."""
+    log.info("MSLG: fine-tuning on clean samples")
     tuned = copy.deepcopy(network)
     optimizer = task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
     for group in optimizer.param_groups:
@@ -40,27 +50,25 @@ def last_steps(network: nn.Module, task: Task, data: Splits, select: Samples, *,
         least = loss
         network.load_state_dict(tuned.state_dict())
     if least < before:
-        log.info("MSLG: they helped: the loss of held-out clean samples is %.3f, was %.3f", least, before)
+        log.info("MSLG: fine-tuning lowered the loss of held-out clean samples from %.3f to %.3f", before, least)
 
 
-@torch.inference_mode()
 def outputs(network: nn.Module, data: Splits, samples: Samples | None) -> tuple[Tensor, Tensor]:
-    """A network's logits for these samples, and their labels."""
-    network.eval()
-    found = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(samples)]
-    network.train()
-    logits, label = (torch.cat(parts) for parts in zip(*found))
+    """A network's (samples, classes) logits, and the samples' labels."""
+    with evaluating(network):
+        batches = [(call(network, batch.inputs).double(), batch.label) for batch in data.in_order(samples)]
+    logits, label = (torch.cat(parts) for parts in zip(*batches, strict=True))
     return logits, label
 
 
 def entropy_weight_from_error(logits: Tensor, label: Tensor) -> float:
-    """1 where every clean sample is classified right, falling to 0 at an error of a quarter. Predictions may be made
-    surer than the labels alone would make them if the classes can be told apart; otherwise doubt is right."""
+    """1 if every clean sample is classified correctly, falling to 0 at an error of a quarter. If the classes are well
+    separated, predictions may be sharper than the labels alone would make them; otherwise uncertainty is right."""
     return max(0.0, 1 - 4 * float((logits.argmax(1) != label).double().mean()))
 
 
 def calibrated_loss(logits: Tensor, label: Tensor) -> float:
-    """Cross entropy at the temperature that suits these samples best: noise makes a network too humble about clean
-    samples, which says nothing about its being right."""
+    """Cross entropy at the best temperature for these samples: label noise makes a network underconfident on clean
+    samples, which says nothing about its accuracy."""
     scaled = [F.cross_entropy(logits * factor, label) for factor in torch.logspace(-1, 1, 81, dtype=torch.float64)]
     return float(min(scaled))

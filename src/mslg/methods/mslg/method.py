@@ -1,16 +1,16 @@
 """Meta Soft Label Generation (Algan and Ulusoy): learn a soft label for every training sample by a meta-gradient.
 
 Warm-up, then for each batch: look ahead along the gradient of the classification loss, take the clean gradient g there,
-move the label logits against D_g of the predictions, and train on the labels so improved:
+move the label logits against D_g of the predictions, and train on the improved labels:
 
     δ_j ← δ_j − label_rate · D_g p_j,        g = ∇(clean loss) at θ − look_ahead · ∇(mean classification loss)
 
     soft label of j  =  softmax(K·onehot(given_j) + δ_j)                 prior "given": as published
                      =  softmax(log T[·, given_j] + log p_j + δ_j)       prior "matrix"
 
-With the published loss the label step is, but for a factor, the exact gradient of the clean loss. The matrix
+With the published loss the label step is, up to a factor, the exact gradient of the clean loss. The matrix
 T[i, j] = P(given j | true i) is counted on the clean samples. Which of the two priors suits the noise is not known
-beforehand, so by default both are tried in the warm-up, side by side, and the clean samples decide. The paper's α is
+in advance, so by default the warm-up trains one network with each, and the clean samples decide. The paper's α is
 both the look-ahead and a factor of the label step; here they are two arguments that depend neither on the batch size
 nor on the number of classes. `from_paper` translates.
 """
@@ -25,57 +25,61 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ...bilevel import Bilevel, Mode
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call
 from ...data.sample_table import file_if_large
 from ...data.splits import Splits
+from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import count, expected_counts, smooth
 from ...registry import expect_name
 from ...runtime.distributed import broadcast_object, gathered
 from ...training.losses import cross_entropy, entropy, forward_kl
-from ...training.method import SingleNetwork, StepResult, Task, descend
-from ...training.schedules import first_epoch
-from .contest import calibrated_loss, entropy_weight_from_error, last_steps, outputs
+from ...training.method import SingleNetwork, StepResult, Task
+from .contest import calibrated_loss, entropy_weight_from_error, fine_tune, outputs
 from .paper import paper_settings, published, released
 from .step import LOSSES, Loss, log_posterior, mslg_step, shared_clean_gradient
 
 log = logging.getLogger("mslg")
 
 Prior = Literal["choose", "given", "matrix"]
-LEAST = 1e-6  # what a transition matrix calls impossible is only very unlikely
+LEAST = 1e-6  # smallest transition probability: a matrix estimated from few samples has zeros
 STARTS = {"given": "given labels", "matrix": "posterior of the transition matrix"}
 
 
 class MSLG(SingleNetwork):
     """The whole method.
 
-    warm_up         part of the run (or epochs, from 1 on) before the label learning: by cross entropy on the given
-                    labels, and with the prior "choose" by a second network on the posterior of the matrix
-    look_ahead      distance θ̂ lies ahead of θ along the batch-mean loss's gradient (the paper's α); 0 = none
-    label_rate      step of the label logits along D_g p (the paper's αβ/N); 0 = no label learning: a control
-    prior           where labels start from: "given", "matrix", or "choose": whichever network of the warm-up explains
-                    the clean samples better goes on
-    start           K: with the prior "given", label logits begin at K·onehot(given)
-    loss            with the prior "given": "reverse-kl" = L_c,2, KL(p‖ŷ), or "forward-kl" = L_c,1, KL(ŷ‖p)
-    entropy_weight  γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ. When not given: the
-                    surer the clean samples' classes, the higher (see `entropy_weight_from_error`)
-    loss_scale      factor on the training loss (1/classes reproduces the authors' code)
-    finish          after the last epoch, this part of the run's steps on clean batches alone, at a fraction of the
-                    learning rate; kept, and repeated, as long as it explains the select part of the clean samples
-                    better; 0 = none
-    mode, recompute how the tangent is computed (see `mslg.bilevel.Bilevel`)
-    clean_every     a clean gradient serves so many steps; those between look at no clean batch. At high label rates
-                    labels then overshoot before the next one tells
-    auto_clean      without a clean set: the lowest-loss samples of each class after warm-up (`auto_share` of the
-                    training set) are taken out of training and used in its place; the prior is then "given"
-    table_file      keep the label table in this memory-mapped file instead of in memory
-    table_dtype     "float32" or "float16"
+    Args:
+        task: what is known about the problem.
+        warm_up: fraction of the run, or epochs if ≥ 1, before label learning. It trains by cross entropy on the given
+            labels, and with the prior "choose" also a second network on the posterior of the matrix.
+        look_ahead: length of the gradient step from θ to θ̂ (the paper's α); 0 = none.
+        label_rate: step of the label logits along D_g p (the paper's αβ/N); 0 = no label learning: a control.
+        prior: where labels start: "given", "matrix", or "choose": that of the warm-up network that fits the clean
+            samples better.
+        start: K: with the prior "given", label logits start at K·onehot(given).
+        loss: with the prior "given": "reverse-kl" = L_c,2, KL(p‖ŷ), or "forward-kl" = L_c,1, KL(ŷ‖p).
+        entropy_weight: γ of the entropy loss; at 1 the reverse-KL training loss is exactly −Σ p log ŷ. By default 0
+            with the prior "given"; with "matrix" the higher, the smaller the error on clean samples (see
+            `entropy_weight_from_error`).
+        loss_scale: factor on the training loss (1/classes reproduces the authors' code).
+        finish: after the last epoch, fine-tune on clean batches at a fraction of the learning rate, for this fraction
+            of the run's steps at a time, as long as the loss of the clean samples held out for selection falls;
+            0 = none.
+        mode: how the tangent is computed (see `mslg.bilevel.Bilevel`).
+        recompute: less memory for one more forward pass (see `mslg.bilevel.Bilevel`).
+        clean_every: number of steps that share a clean gradient. At high label rates, labels then overshoot.
+        auto_clean: without a clean set, use the lowest-loss samples of each class after the warm-up instead, and do
+            not train on them; the prior is then "given".
+        auto_share: their fraction of the training set.
+        table_file: keep the label table in this memory-mapped file instead of in memory.
+        table_dtype: "float32" or "float16".
     """
 
     needs = frozenset({"clean set"})
+    advice = "a smaller label_rate or look_ahead, a longer warm_up, or more clean samples"
     presets: ClassVar = {
         "published": published,
         "released": released,
@@ -117,13 +121,13 @@ class MSLG(SingleNetwork):
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if auto_clean and warm_up == 0:
             raise ValueError(
-                "auto_clean needs a warm_up above 0: an untrained network cannot tell which labels are easy"
+                "auto_clean needs a warm_up above 0: the losses of an untrained network say nothing about labels"
             )
         if auto_clean and prior == "matrix":
             raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
         if prior == "matrix" and warm_up == 0 and task.pairs is None:
-            raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples that carry both labels')
-        self.first_label_epoch = 0 if task.warm else first_epoch("MSLG's label learning", warm_up, task.epochs)
+            raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples with given and verified labels')
+        self.first_label_epoch = task.warm_up_epochs(warm_up, before="MSLG's label learning")
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
         self.clean_every = clean_every
@@ -136,7 +140,7 @@ class MSLG(SingleNetwork):
             dtype=getattr(torch, table_dtype),
             path=self._table_file(table_file, getattr(torch, table_dtype)),
         )
-        self.chosen = torch.empty(0, dtype=torch.int64)  # samples that stand in for a clean set
+        self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
         self.prior: Prior = "given" if auto_clean else prior
         self.rival: nn.Module | None = None  # the network that tries the prior "matrix" in the warm-up
         if self.prior != "given":
@@ -145,7 +149,7 @@ class MSLG(SingleNetwork):
                 self._set_matrix(smooth(count(*task.pairs, task.classes), None))
         if self.prior == "choose":
             self.rival = copy.deepcopy(self.network)
-            self.rival_optimizer = self.add_optimizer("rival", [p for p in self.rival.parameters() if p.requires_grad])
+            self.rival_optimizer = self.add_optimizer("rival", self.rival)
         self.settled: Prior = self.prior  # "choose" until the clean samples have decided
         if self.prior == "matrix":
             self._remember_predictions()
@@ -170,7 +174,7 @@ class MSLG(SingleNetwork):
         if self.auto_clean and data.clean is not None:
             raise ValueError("auto_clean is for runs without a clean set, and there is one; leave one of the two out")
         if self.task.warm:
-            return  # what is chosen and estimated here, the earlier run has chosen and estimated
+            return  # the earlier run has chosen and estimated everything
         if self.auto_clean and epoch == self.first_label_epoch:
             self.chosen = self._lowest_losses(data)
         if self.settled == "given":
@@ -193,11 +197,11 @@ class MSLG(SingleNetwork):
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if epoch + 1 == self.task.epochs and self.finish > 0 and data.clean is not None and data.select is not None:
             steps = round(self.finish * self.task.epochs * data.steps(self.excluded()))
-            last_steps(self.network, self.task, data, data.select, steps=steps)
+            fine_tune(self.network, self.task, data, data.select, steps=steps, descend=self.descend)
 
     @property
     def first_matrix_epoch(self) -> int:
-        """From when on there is a matrix: without doubly labelled samples a network must have been trained first."""
+        """The first epoch with a matrix. Without samples with given and verified labels, a network estimates it."""
         return 0 if self.task.pairs is not None else max(1, self.first_label_epoch // 2)
 
     def excluded(self) -> Tensor | None:
@@ -205,12 +209,12 @@ class MSLG(SingleNetwork):
 
     def relative_cost(self, epoch: int) -> float:
         if epoch >= self.first_label_epoch:
-            last_steps = self.finish * self.task.epochs if epoch + 1 == self.task.epochs else 0.0
-            return last_steps + (self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0)
+            fine_tuning = self.finish * self.task.epochs if epoch + 1 == self.task.epochs else 0.0
+            return fine_tuning + (self.engine.relative_cost(self.look_ahead) if self.label_rate > 0 else 1.0)
         return 2.0 if self.prior == "choose" and epoch >= self.first_matrix_epoch else 1.0
 
     def extra(self) -> dict[str, Any]:
-        # Chosen once, or taken in an earlier step, so they are state.
+        # Decided once or in an earlier step, so part of the state.
         once = {"chosen": self.chosen, "settled": self.settled, "entropy_used": self.entropy_used}
         return {**once, "kept": self.engine.kept}
 
@@ -228,22 +232,22 @@ class MSLG(SingleNetwork):
                     f'this MSLG has settled on the prior "{self.settled}", the state to load is of "{settled}"; '
                     "build a new one to load it into"
                 )
-            self._settle(settled)  # the loser's weights are not in the checkpoint
+            self._settle(settled)  # the checkpoint has only the winner's weights
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
         if self.table.displacement.path is not None or "table.displacement.rows" not in state:
             raise ValueError(
-                "MSLG cannot take over a label table that is kept in a file; go on without table_file from a run "
-                "without it, or start anew with the decisions alone"
+                "a label table in a file cannot be used as a warm start; use memory in both runs (no table_file), or "
+                "start from scratch with the decisions alone"
             )
         if state["_extra_state"]["extra"]["settled"] == "choose":
             raise ValueError(
-                "the earlier run of MSLG ended in its warm-up, so it has no labels to go on with; start anew"
+                "the earlier run of MSLG ended in its warm-up and cannot be used as a warm start; start from scratch"
             )
         super().continue_from(state)
-        self.engine.kept = None  # of another clean set, perhaps
-        if self.entropy_weight is not None:  # told, perhaps another than before; one that was worked out is kept
+        self.engine.kept = None  # the clean set may have changed
+        if self.entropy_weight is not None:  # it may have changed since the earlier run; a computed one is kept
             self.entropy_used = self.entropy_weight
         if not self.auto_clean:
             self.chosen = torch.empty(0, dtype=torch.int64)  # there is a clean set now
@@ -254,13 +258,13 @@ class MSLG(SingleNetwork):
         given = self.table.given[index]
         return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
 
-    def before_microbatches(self, parts: list[Batch], clean: Iterator[Batch]) -> None:
+    def before_microbatches(self, microbatches: list[Batch], clean: Iterator[Batch]) -> None:
         learning = self.epoch >= self.first_label_epoch and self.label_rate > 0
-        if learning and (self.engine.kept is None or self.engine.kept.steps < len(parts)):
+        if learning and (self.engine.kept is None or self.engine.kept.steps < len(microbatches)):
             shared_clean_gradient(
                 self.engine,
                 self.table,
-                parts,
+                microbatches,
                 next(clean),
                 log_columns=None if self.settled == "given" else self.log_columns,
                 look_ahead=self.look_ahead,
@@ -276,39 +280,31 @@ class MSLG(SingleNetwork):
             result = self._learn(batch, next(clean) if self.engine.kept is None else None)
         if self.settled == "matrix":
             self.recent[batch.index] = result.log_probs
-        if self.settled != "choose":  # what the clean samples have decided, for the record
+        if self.settled != "choose":  # log what the clean samples have decided
             decided = {"prior/matrix": float(self.settled == "matrix"), "entropy/weight": self.entropy_used}
             result.scalars.update({name: result.log_probs.new_full((), value) for name, value in decided.items()})
         return result
-
-    def trainable_networks(self) -> list[tuple[nn.Module, Optimizer]]:
-        rival = [] if self.rival is None else [(self.rival, self.rival_optimizer)]
-        return [*super().trainable_networks(), *rival]
 
     def _warm_up(self, batch: Batch) -> StepResult:
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
         if self.rival is not None and knows_matrix:
             log_probs = call(self.rival, batch.inputs).log_softmax(1)
-            descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
-        if self.settled == "matrix" and knows_matrix:
-            return self._train(batch)
-        log_probs = self.log_probs(batch.inputs)
-        loss = cross_entropy(log_probs, batch.label).mean()
-        self.descend(loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+            self.descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
+        return self._train(batch) if self.settled == "matrix" and knows_matrix else self.cross_entropy_step(batch)
 
     def _train(self, batch: Batch) -> StepResult:
-        """A step on labels that are not learned."""
+        """A step without label learning."""
         log_probs = self.log_probs(batch.inputs)
         if self.settled == "given":
             classification, log_soft = LOSSES[self.loss], self.table.log_soft(batch.index)
         else:
             classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
         loss = classification(log_probs, log_soft).mean() + self.entropy_used * entropy(log_probs).mean()
-        self.descend(self.loss_scale * loss)
+        self.descend(self.optimizer, self.loss_scale * loss)
         changed = (log_soft.argmax(1) != batch.label).float().mean()
-        scalars = {"loss": loss.detach(), "labels/step": torch.zeros_like(changed), "labels/changed": changed}
-        return StepResult(scalars, log_probs.detach())
+        return StepResult(
+            {"loss": loss, "labels/step": torch.zeros_like(changed), "labels/changed": changed}, log_probs
+        )
 
     def _log_posterior(self, log_probs: Tensor, batch: Batch) -> Tensor:
         displacement = self.table.displaced(batch.index)
@@ -327,11 +323,12 @@ class MSLG(SingleNetwork):
             loss=self.loss,
             entropy_weight=self.entropy_used,
             loss_scale=self.loss_scale,
+            descend=self.descend,
         )
 
-    def _table_file(self, told: Path | str | None, dtype: torch.dtype) -> Path | None:
+    def _table_file(self, path: Path | str | None, dtype: torch.dtype) -> Path | None:
         samples, classes = len(self.task.given), self.task.classes
-        return file_if_large(self.task.tables, "labels", samples, classes, dtype) if told is None else Path(told)
+        return file_if_large(self.task.tables, "labels", samples, classes, dtype) if path is None else Path(path)
 
     def _make_engine(self) -> None:
         head = self.task.head(self.network)
@@ -342,21 +339,18 @@ class MSLG(SingleNetwork):
     def _set_matrix(self, transition: Tensor) -> None:
         self.log_columns.copy_(transition.clamp_min(LEAST).log().t())
 
-    @torch.no_grad()
     def _estimate_matrix(self, data: Splits) -> None:
-        """From which labels the network, trained on given ones so far, expects each clean sample to have been given.
-        The rival starts from where the network is."""
-        self.network.eval()
-        expected = expected_counts(self.log_probs, data, self.task.classes)
-        self.network.train()
-        self._set_matrix(smooth(expected, 0.0))
+        """From the given labels that the network, trained on given labels so far, predicts for the clean samples. The
+        rival starts from the network's present state."""
+        with evaluating(self.network):
+            expected = expected_counts(self.log_probs, data, self.task.classes)
+            self._set_matrix(smooth(expected, 0.0))
         if self.rival is not None:
             self.rival.load_state_dict(self.network.state_dict())
             self.rival_optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
 
-    @torch.no_grad()
     def _better(self, data: Splits) -> Prior:
-        """The prior whose network explains the clean samples better. Neither has been trained on them."""
+        """The prior whose network fits the clean samples better. Neither has been trained on them."""
         assert self.rival is not None
         if self.first_label_epoch <= self.first_matrix_epoch:
             return "given"  # the rival was never trained
@@ -369,30 +363,28 @@ class MSLG(SingleNetwork):
         return chosen
 
     def _settle(self, prior: Prior) -> None:
-        """End the contest: the winner goes on, the loser is dropped."""
+        """End the contest: keep the winner, drop the other network."""
         self.settled = prior
-        if prior == "matrix" and self.rival is not None:
-            self.network, self.optimizer = self.rival, self.rival_optimizer
-            self._optimizers["network"] = self._optimizers["rival"]
-        self.rival = None
-        self._optimizers.pop("rival", None)
-        del self.rival_optimizer
         if prior == "matrix":
+            assert self.rival is not None
+            self.network, self.optimizer = self.rival, self.rival_optimizer
+            self.drop_optimizer("network", replaced_by="rival")
             self._remember_predictions()
         else:
+            self.drop_optimizer("rival")
             del self.log_columns
+        self.rival = None
+        del self.rival_optimizer
         self._make_engine()
 
     def _remember_predictions(self) -> None:
         self.recent = self.task.new_sample_table("recent_predictions", self.task.classes, dtype=torch.float16)
 
-    @torch.no_grad()
     def _lowest_losses(self, data: Splits) -> Tensor:
-        """Indices of the samples of each given class that the warmed-up network finds easiest."""
-        self.network.eval()
-        found = [(b.index, b.label, cross_entropy(self.log_probs(b.inputs), b.label)) for b in data.in_order()]
-        self.network.train()
-        index, label, loss = (gathered(torch.cat(parts)) for parts in zip(*found))
+        """Indices of the samples of each given class with the lowest losses after the warm-up."""
+        with evaluating(self.network):
+            rows = [(b.index, b.label, cross_entropy(self.log_probs(b.inputs), b.label)) for b in data.in_order()]
+        index, label, loss = (gathered(torch.cat(columns)) for columns in zip(*rows, strict=True))
         share = max(1, round(self.auto_share * len(index) / self.task.classes))
         easiest = [(label == c).nonzero().flatten() for c in range(self.task.classes)]
         return index[torch.cat([members[loss[members].argsort()[:share]] for members in easiest])].sort().values.cpu()

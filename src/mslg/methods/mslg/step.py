@@ -20,7 +20,8 @@ from ...training.losses import (
     probability_tangent,
     reverse_kl,
 )
-from ...training.method import StepResult, descend
+from ...training.method import StepResult
+from ...training.optimizer_step import OptimizerStep
 
 Loss = Literal["reverse-kl", "forward-kl"]
 LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
@@ -30,7 +31,7 @@ def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: 
     """N/α times the gradient of the clean loss with respect to the label logits."""
     if loss == "reverse-kl":
         return probability_tangent(log_probs, tangent)
-    # L_c,1 reaches the logits through the softmax of the label, which is nearly flat at K·onehot.
+    # The gradient of L_c,1 passes through the softmax of the label, which is nearly flat at K·onehot.
     soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
     return soft * (moved - (soft * moved).sum(1, keepdim=True))
 
@@ -41,7 +42,7 @@ def log_posterior(log_probs: Tensor, label: Tensor, log_columns: Tensor, displac
 
 
 def log_soft_labels(table: LabelTable, batch: Batch, log_columns: Tensor | None, log_probs: Tensor) -> Tensor:
-    """log of the soft labels of a batch, as the table has them now."""
+    """log of the present soft labels of a batch."""
     if log_columns is None:
         return table.log_soft(batch.index)
     return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
@@ -63,27 +64,27 @@ def clean_loss(label: Tensor, logits: Tensor) -> Tensor:
 def shared_clean_gradient(
     engine: Bilevel,
     table: LabelTable,
-    parts: Sequence[Batch],
+    microbatches: Sequence[Batch],
     clean: Batch,
     *,
-    log_columns: Tensor | None = None,
-    look_ahead: float = 0.002,
-    loss: Loss = "reverse-kl",
+    log_columns: Tensor | None,
+    look_ahead: float,
+    loss: Loss,
 ) -> None:
-    """Before the steps on a batch that comes in parts: the clean gradient that is the same for all of them."""
+    """Before the steps on the micro-batches of a batch: the clean gradient that they share."""
     classification = LOSSES["forward-kl" if log_columns is not None else loss]
-    labels = [partial(log_soft_labels, table, part, log_columns) for part in parts]
-    clean_parts = clean.parts(len(parts))
+    labels = [partial(log_soft_labels, table, microbatch, log_columns) for microbatch in microbatches]
+    clean_microbatches = clean.microbatches(len(microbatches))
     engine.shared_clean_gradient(
-        _with_losses(parts, [partial(inner_loss, classification, log_soft) for log_soft in labels]),
-        _with_losses(clean_parts, [partial(clean_loss, part.label) for part in clean_parts]),
+        _with_losses(microbatches, [partial(inner_loss, classification, log_soft) for log_soft in labels]),
+        _with_losses(clean_microbatches, [partial(clean_loss, part.label) for part in clean_microbatches]),
         look_ahead=look_ahead,
     )
 
 
 def _with_losses(batches: Sequence[Batch], losses: Sequence[Callable[[Tensor], Tensor]]) -> list[Part]:
     samples = sum(len(batch.index) for batch in batches)
-    return [Part(batch.inputs, loss, len(batch.index) / samples) for batch, loss in zip(batches, losses)]
+    return [Part(batch.inputs, loss, len(batch.index) / samples) for batch, loss in zip(batches, losses, strict=True)]
 
 
 def mslg_step(
@@ -95,16 +96,36 @@ def mslg_step(
     *,
     log_columns: Tensor | None = None,
     look_ahead: float = 0.002,
-    label_rate: float = 1.5,
-    loss: Loss = "reverse-kl",
-    entropy_weight: float = 1.0,
+    label_rate: float = 0.2,
+    loss: Loss = "forward-kl",
+    entropy_weight: float = 0.0,
     loss_scale: float = 1.0,
+    descend: Callable[[Optimizer, Tensor], None] | None = None,
 ) -> StepResult:
-    """One step of label learning and training, for those with a loop of their own. With `log_columns`, the logarithm of
-    the transposed transition matrix, the prior is "matrix" and the loss cross entropy. Where the engine has `kept` a
-    clean gradient, the clean batch is not looked at and may be None."""
+    """One step of MSLG, for a training loop of your own: move the labels of a batch, then train on them.
+
+    Args:
+        engine: for the network to train.
+        table: soft labels of the training samples.
+        optimizer: of the network's parameters.
+        batch: noisy samples: index (batch,), inputs (batch, ...), given labels (batch,).
+        clean: clean samples with verified labels. Not used, and may be None, if the engine has `kept` a clean gradient.
+        log_columns: (classes, classes) logarithm of the transposed transition matrix, for the prior "matrix"; the
+            loss is then "forward-kl". Without it the prior is "given".
+        look_ahead: length of the gradient step after which the clean gradient is taken (the paper's α); 0 = none.
+        label_rate: step of the label logits (the paper's αβ/N).
+        loss: "forward-kl" = L_c,1, KL(ŷ‖p), or "reverse-kl" = L_c,2, KL(p‖ŷ).
+        entropy_weight: γ of the entropy loss.
+        loss_scale: factor on the training loss.
+        descend: takes the optimizer and the loss, and makes the optimizer's step; by default `zero_grad`, `backward`,
+            `step`. With a gradient scaler or accumulation, pass your own.
+
+    Returns:
+        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/changed") and the (batch, classes)
+        log-probabilities of the noisy batch, before the step.
+    """
     if clean is None and engine.kept is None:
-        raise ValueError("there is no clean batch and the engine keeps no clean gradient; pass a clean batch")
+        raise ValueError("clean is None and the engine keeps no clean gradient; pass a clean batch")
     classification = LOSSES["forward-kl" if log_columns is not None else loss]
     log_soft = partial(log_soft_labels, table, batch, log_columns)
     clean_inputs, clean_label = (None, batch.label) if clean is None else (clean.inputs, clean.label)
@@ -123,11 +144,11 @@ def mslg_step(
     table.add(batch.index, -label_rate * direction)
     after = log_soft(log_probs)
     objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
-    descend(optimizer, loss_scale * objective)
+    (descend or OptimizerStep())(optimizer, loss_scale * objective)
     scalars = {
-        "loss": objective.detach(),
+        "loss": objective,
         "clean/loss": meta.clean_loss,
         "labels/step": label_rate * direction.abs().sum(1).mean(),
         "labels/changed": (after.argmax(1) != batch.label).float().mean(),
     }
-    return StepResult(scalars, log_probs.detach())
+    return StepResult(scalars, log_probs)
