@@ -101,7 +101,7 @@ def test_a_killed_run_with_tables_in_files_goes_on_to_the_same_end(
 ) -> None:
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(kill_at)]
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
     assert subprocess.run(words, env=environment, cwd=root, check=False).returncode == -signal.SIGKILL
     monkeypatch.setattr(rows, "LARGE", 16)
     again, whole = fitted(tmp_path / "killed", resume=True), fitted(tmp_path / "whole")

@@ -128,7 +128,7 @@ def test_a_run_resumes_exactly() -> None:
     check_resume(build, 19)
 
 
-def test_an_unknown_rate_is_counted_on_doubly_labelled_samples() -> None:
+def test_an_unknown_rate_is_counted_on_samples_with_both_labels() -> None:
     given, verified = torch.tensor([0, 1, 2, 3, 3]), torch.tensor([0, 1, 2, 0, 1])
     task, _ = problem(pairs=(given, verified))
     assert CoTeaching(task, ramp=2).forget_rate == pytest.approx(0.4)
@@ -141,9 +141,9 @@ def test_an_unknown_rate_is_counted_on_doubly_labelled_samples() -> None:
 
 def test_what_is_missing_or_makes_no_sense_is_refused() -> None:
     task, _ = problem(pairs=(torch.empty(0), torch.empty(0)))
-    with pytest.raises(ValueError, match="has to know how many labels are wrong; pass noise_rate= with the task, or"):
+    with pytest.raises(ValueError, match="needs the fraction of wrong labels; pass noise_rate= with the task, or"):
         CoTeaching(task)
-    with pytest.raises(ValueError, match=r"forget_rate is 1\.0; it is a share"):
+    with pytest.raises(ValueError, match=r"forget_rate is 1\.0; it is a fraction"):
         CoTeaching(task, forget_rate=1.0)
     with pytest.raises(ValueError, match="exponent is 0"):
         CoTeaching(task, forget_rate=0.2, exponent=0)

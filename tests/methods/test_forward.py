@@ -141,14 +141,14 @@ def test_a_run_with_a_restart_resumes_exactly(correction: str, stop: int) -> Non
 def test_a_percentile_that_passes_over_whole_classes_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mslg"):
         build(matrix="anchors", percentile=70)
-    assert "with 4 classes a percentile of 70 passes over all samples of a class; use 100" in caplog.text
+    assert "with 4 classes a percentile of 70 skips all samples of a class; use 100" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({}, 'needs the noise\'s transition matrix and the task has none; pass transition= .*"anchors" .* "pairs"'),
-        ({"matrix": "pairs"}, "needs samples that carry a given and a verified label and the task has none"),
+        ({"matrix": "pairs"}, "needs samples with given and verified labels and the task has none"),
         ({"matrix": "anchors", "percentile": 0}, "percentile is 0; it must be above 0 and at most 100"),
         ({"matrix": "anchors", "warm_up": 0}, "warm_up is 0; it must be above 0"),
         ({"matrix": "anchors", "warm_up": 6}, "a run of 6 epochs never reaches the corrected training"),

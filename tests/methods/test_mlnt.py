@@ -278,7 +278,7 @@ def test_it_learns() -> None:
     ("settings", "told"),
     [
         ({"labelings": 0}, "labelings is 0; at least 1 is needed"),
-        ({"replaced": 1.5}, "replaced is 1.5; it is a share, so it must be from 0 to 1"),
+        ({"replaced": 1.5}, "replaced is 1.5; it is a fraction, from 0 to 1"),
         ({"inner_rate": -0.1}, "inner_rate is -0.1; it must be 0 or more"),
         ({"warm_up": 12}, "a run of 12 epochs never reaches MLNT's student, which starts after 12"),
     ],

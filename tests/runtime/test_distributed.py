@@ -29,7 +29,7 @@ LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def launched(ranks: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     arguments = [*LAUNCHER, str(ranks), *command]
     return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=500, **options)
 

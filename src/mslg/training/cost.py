@@ -1,4 +1,4 @@
-"""What a run will cost, measured on a few plain steps of a copy of its network before it starts."""
+"""The cost of a run, measured before it starts on a few plain steps of a copy of its network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .method import Method
 
 
 def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> float:
-    """One forward and backward pass of the deployed network on a training batch. The method itself is not touched."""
+    """One forward and backward pass of the deployed network on a training batch. The method is left unchanged."""
     network = copy.deepcopy(method.deployed()).train().requires_grad_(True)  # an averaged one has no gradients
     batch = next(data.batches(0))
     taken = []

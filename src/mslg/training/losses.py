@@ -1,4 +1,4 @@
-"""Losses as pure functions of log-probabilities. One value a sample unless the name says otherwise."""
+"""Losses as functions of (batch, classes) log-probabilities: (batch,) values unless the docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def cross_entropy_tangent(log_probs: Tensor, label: Tensor, tangent: Tensor) -> 
 
 
 def log_mean_prediction(log_probs: Tensor) -> Tensor:
-    """log of the mean prediction of a batch, one value a class."""
+    """log of the mean prediction of a batch, one value per class."""
     return log_probs.logsumexp(0) - math.log(len(log_probs))
 
 
 def batch_prior_loss(log_mean: Tensor, prior: Tensor) -> Tensor:
-    """−Σ prior·log(mean prediction of the batch): joint optimization's L_p, one value a batch."""
+    """−Σ prior·log(mean prediction of the batch): joint optimization's L_p, one value per batch."""
     return -(prior * log_mean).sum()
 
 

@@ -1,4 +1,4 @@
-"""What a person watches while a run goes on. Everything here goes to stderr; results go elsewhere."""
+"""Progress displays, on stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .loop import EpochRecord, Position
 
 
 class Progress(Protocol):
-    """Told what happens. Work is counted in plain training steps, so that the time left holds for slow stages too."""
+    """A progress display. Work is counted in plain training steps, so that the time left accounts for slow stages."""
 
     def begin(self, epochs: int, work: float, done: float) -> None: ...
 
@@ -94,7 +94,7 @@ def headline(record: EpochRecord) -> str:
 
 
 def for_terminal(title: str = "training", *, lines: int = 10) -> Progress:
-    """A bar on a terminal, about so many lines elsewhere."""
+    """A bar on a terminal, about this many lines elsewhere."""
     return Bar(title) if sys.stderr.isatty() else Lines(title, lines)
 
 

@@ -75,7 +75,7 @@ def test_a_new_engine_and_a_new_run_keep_no_clean_gradient() -> None:
 
 def test_a_step_without_a_clean_batch_needs_a_kept_gradient() -> None:
     method = MSLG(toy.task(), warm_up=0, prior="given")
-    with pytest.raises(ValueError, match="there is no clean batch and the engine keeps no clean gradient"):
+    with pytest.raises(ValueError, match="clean is None and the engine keeps no clean gradient"):
         mslg_step(method.engine, method.table, method.optimizer, toy.noisy_batch(), None)
 
 

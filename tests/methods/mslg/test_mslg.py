@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -240,15 +241,21 @@ def test_warm_up_is_cross_entropy() -> None:
     assert not method.table.displacement.rows.any()
 
 
+def test_the_step_has_the_methods_defaults() -> None:
+    step, method = (inspect.signature(made).parameters for made in (mslg_step, MSLG))
+    for name in ("look_ahead", "label_rate", "loss", "loss_scale"):
+        assert step[name].default == method[name].default, name
+    assert step["entropy_weight"].default == MSLG(toy.task()).entropy_used
+
+
 def test_a_step_in_ones_own_loop_equals_the_methods() -> None:
     method = learning(label_rate=3.0)
     network = toy.network()
     table = LabelTable(toy.noisy_batch().label, 3, start=0.0)
     table.displacement.rows = toy.label_logits()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    mslg_step(
-        Bilevel(network), table, optimizer, toy.noisy_batch(), toy.clean_batch(), look_ahead=ALPHA, label_rate=3.0
-    )
+    published = {"look_ahead": ALPHA, "label_rate": 3.0, "loss": "reverse-kl", "entropy_weight": 1.0}
+    mslg_step(Bilevel(network), table, optimizer, toy.noisy_batch(), toy.clean_batch(), **published)  # type: ignore[arg-type]
     method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
     assert torch.equal(table.displacement.rows, method.table.displacement.rows)
     assert toy.close(toy.weights_of(network), toy.weights_of(method.network), 0.0)

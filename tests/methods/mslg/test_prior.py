@@ -43,7 +43,7 @@ def noise(transition: Tensor, true: Tensor, seed: int) -> Tensor:
 def structured(
     transition: Tensor, *, told: Tensor | None = None, pairs: bool = True, clean: int = 80, **settings: Any
 ) -> tuple[MSLG, Splits]:
-    """Blobs with labels drawn from a matrix. Clean samples carry both labels, drawn from the same one or another."""
+    """Blobs with labels drawn from a matrix. Clean samples have both labels, drawn from the same one or another."""
     data = blobs(clean=clean)
     noisy = make_source(data.x, noise(transition, torch.as_tensor(data.true), 1))
     verified = torch.as_tensor(data.clean_y)
@@ -325,7 +325,7 @@ def test_clean_samples_that_are_missing_are_asked_for(prior: Any) -> None:
     ("settings", "told"),
     [
         ({"prior": "matrx"}, r"unknown prior 'matrx'\. Did you mean 'matrix'"),
-        ({"prior": "matrix", "warm_up": 0}, "needs a warm_up above 0, or clean samples that carry both labels"),
+        ({"prior": "matrix", "warm_up": 0}, "needs a warm_up above 0, or clean samples with given and verified labels"),
     ],
 )
 def test_a_mistake_is_told_with_a_way_out(settings: dict[str, Any], told: str) -> None:

@@ -25,7 +25,7 @@ Metrics = Mapping[str, float]
 
 
 class Started(NamedTuple):
-    """What a logger is told before the first epoch."""
+    """What a logger gets before the first epoch."""
 
     folder: Path | None  # the run's; loggers with a name keep their files in it
     config: Mapping[str, Any]  # tables of settings, as in config.toml
@@ -58,7 +58,7 @@ class Logging:
 
     @classmethod
     def named(cls, wanted: str | Logger | Sequence[str | Logger], *, folder: Path | None) -> Logging:
-        """Loggers by name or as they are. A missing package is told here, before any training."""
+        """Loggers by name or as they are. A missing package is reported here, before any training."""
         listed = [wanted] if isinstance(wanted, str | Logger) else list(wanted)
         names = [each for each in listed if isinstance(each, str)]
         makers = {name: LOGGERS.load(name) for name in names}

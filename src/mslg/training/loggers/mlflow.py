@@ -27,7 +27,7 @@ class MLflow:
         assert started.folder is not None
         place = os.environ.get("MLFLOW_TRACKING_URI")
         if place is None:
-            # MLflow wants a database unless told otherwise; one file a metric suits a folder that may be moved about.
+            # MLflow's default is a database; one file per metric suits a folder that may be moved.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             place = (started.folder / "mlflow").resolve().as_uri()
         self._client = self._mlflow.MlflowClient(tracking_uri=place)
