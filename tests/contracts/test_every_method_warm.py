@@ -138,5 +138,5 @@ def test_mslg_keeps_the_prior_that_was_chosen_and_says_what_it_cannot_take_over(
     with pytest.raises(ValueError, match="ended in its warm-up"):
         going_on("mslg", unsettled)
     in_a_file = problem("mslg", table_file=tmp_path / "table")[0]
-    with pytest.raises(ValueError, match="cannot take over a label table that is kept in a file"):
+    with pytest.raises(ValueError, match="a label table in a file cannot be used as a warm start"):
         in_a_file.continue_from(before.state_dict())

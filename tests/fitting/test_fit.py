@@ -221,7 +221,7 @@ def test_collapsing_labels_are_told_once(caplog: pytest.LogCaptureFixture) -> No
     fit(epochs=8, prior="given", loss="reverse-kl", entropy_weight=1.0, label_rate=3000.0, learning_rate=1.0)
     told = [record.message for record in caplog.records if "collapsing" in record.message]
     assert 1 <= len(told) <= 2
-    assert "try a smaller label_rate, a longer warm_up" in told[0]
+    assert "try a smaller label_rate or look_ahead, a longer warm_up" in told[0]
 
 
 def test_a_diverged_run_is_marked_as_failed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import closing
 
 from ..data.sample_table import MOST_JOURNAL
 from ..data.splits import Splits
@@ -13,7 +14,7 @@ from ..training.evaluation import Evaluation
 from ..training.loop import CHECK_EVERY, EpochRecord, Position, refuse_non_finite, train
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
-from ..training.progress import Closing, Progress
+from ..training.progress import Progress
 from .folder import Run
 
 
@@ -50,7 +51,7 @@ def recorded(
             run.save(method, position)
             saved = time.monotonic()
 
-    with Closing(display):
+    with closing(display):
         total = work_of(method, data, epochs)
         display.begin(epochs, total, total - work_of(method, data, epochs, position.epoch))
         for record in train(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Protocol
 
 from .loop import EpochRecord, Position
@@ -96,18 +95,3 @@ def headline(record: EpochRecord) -> str:
 def for_terminal(title: str = "training", *, lines: int = 10) -> Progress:
     """A bar on a terminal, about this many lines elsewhere."""
     return Bar(title) if sys.stderr.isatty() else Lines(title, lines)
-
-
-class Closing:
-    """Closes a progress display however the block ends."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def __enter__(self) -> Progress:
-        return self.progress
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, history: TracebackType | None
-    ) -> None:
-        self.progress.close()
