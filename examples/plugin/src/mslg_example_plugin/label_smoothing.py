@@ -25,4 +25,4 @@ class LabelSmoothing(SingleNetwork):
         given = log_probs.gather(1, batch.label.unsqueeze(1)).squeeze(1)
         loss = -((1 - self.smoothing) * given + self.smoothing * log_probs.mean(1)).mean()
         self.descend(self.optimizer, loss)
-        return StepResult({"loss": loss.detach()}, log_probs.detach())
+        return StepResult({"loss": loss}, log_probs)
