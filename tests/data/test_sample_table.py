@@ -85,12 +85,12 @@ folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
 def killed(position):
     if position.epoch == 2 and position.step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
-import mslg.runs.record as execution
-due = execution._due
+from mslg.runs import record
+due = record._checkpoint_due
 def after(learner, position, late):
     killed(position)
     return due(learner, position, position.step % 7 == 3)
-execution._due = after
+record._checkpoint_due = after
 fitted(folder, resume=True)
 """
 
