@@ -182,7 +182,7 @@ def test_a_factory_in_the_current_folder_fits_and_resumes_from_the_command_line(
     assert config["train"]["augment"] == ["flip", "crop-1"]
     before = Path("run/metrics.jsonl").read_bytes()
     Path("run/done").unlink()
-    run("--resume")
+    run("--resume", "--trust-code")
     assert Path("run/metrics.jsonl").read_bytes() == before
 
 

@@ -255,6 +255,6 @@ def test_features_from_the_command_line_are_computed_once_and_resumed(
     assert config["train"]["augment"] == []
     assert config["network"]["name"] == "mlp"
     before = Path("a/metrics.jsonl").read_bytes()
-    assert "features of 1300 samples by body:make were computed before" in run("-o", "a", "--resume")
+    assert "features of 1300 samples by body:make were computed before" in run("-o", "a", "--resume", "--trust-code")
     assert Path("a/metrics.jsonl").read_bytes() == before
     assert "computed before" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")

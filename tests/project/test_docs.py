@@ -106,12 +106,12 @@ def test_every_command_is_in_the_reference_with_an_example() -> None:
     text = (DOCS / "reference" / "cli.md").read_text()
     sections = re.split(r"^## `mslg ([\w-]+)`$", text, flags=re.MULTILINE)[1:]
     assert len(sections) >= 24
-    for name, section in zip(sections[::2], sections[1::2]):
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
         assert f"```sh\nmslg {name}" in section
 
 
 def test_the_help_of_fit_is_grouped() -> None:
-    from mslg.cli.fit import DATA, METHOD, OUTPUT, REVIEW, TRAINING
+    from mslg.runs.settings import DATA, METHOD, OUTPUT, REVIEW, TRAINING
 
     text = (DOCS / "reference" / "cli.md").read_text()
     section = text.partition("## `mslg fit`")[2].partition("\n## ")[0]
