@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from ..bilevel import last_linear
 from ..data.batch import Batch, Inputs, call
 from ..data.sample_table import SampleTable, file_if_large
 from ..data.splits import Splits
+from ..networks.head import find_head
 from ..runtime.distributed import broadcast_module
 from ..runtime.precision import Precision, computing
 from ..runtime.seeds import seeded
@@ -88,7 +88,7 @@ class Task:
 
     def head(self, network: nn.Module) -> nn.Module:
         """The last layer: the one named, or the last Linear."""
-        return last_linear(network) if self.head_name is None else network.get_submodule(self.head_name)
+        return find_head(network)[1] if self.head_name is None else network.get_submodule(self.head_name)
 
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """An optimizer as the user wants it."""

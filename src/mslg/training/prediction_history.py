@@ -64,7 +64,7 @@ class PredictionHistory:
 
     def history(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """(samples, kept epochs): the given label's probability and the predicted class."""
-        place = distributed.place(index.to(self.given.device))
+        place = distributed.local_rows(index.to(self.given.device))
         columns = ([column[place].cpu() for column in kept] for kept in (self.given_history, self.predicted_history))
         given, predicted = (torch.stack(found, 1) if found else torch.empty(len(index), 0) for found in columns)
         return given, predicted

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data.batch import call
-from ...data.splits import Samples, Splits
+from ...data.samples import Samples
+from ...data.splits import Splits
 from ...runtime.distributed import broadcast_object
 from ...training.method import Task, descend
 
