@@ -51,7 +51,7 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     """All lists on one noisy set."""
     import torch
 
-    from mslg.data.splits import Samples
+    from mslg.data.samples import Samples
     from mslg.fitting.fit import fit
     from mslg.runs.run_data import open_run_data
     from mslg.runs.settings import Settings

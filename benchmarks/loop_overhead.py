@@ -33,10 +33,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from mslg.data.images import Frame, ImageStore
+from mslg.data.image_stores import ImageStore
+from mslg.data.images import Frame
 from mslg.data.make_splits import make_splits
+from mslg.data.samples import Samples
 from mslg.data.source import make_source
-from mslg.data.splits import Samples, Splits
+from mslg.data.splits import Splits
 from mslg.methods import METHODS
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP

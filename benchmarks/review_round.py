@@ -57,9 +57,10 @@ def cell(problem: Problem, seed: int, root: Path | None, cache: Path, reviewed: 
     """One seed: the run, and each way to go on from it."""
     import torch
 
+    from mslg.data.open import open_named
     from mslg.fitting.fit import fit
     from mslg.networks.mlp import MLP
-    from mslg.runs.open_data import corrupted, open_named
+    from mslg.runs.open_data import corrupted
     from mslg.runtime.seeds import numpy_generator
 
     torch.set_num_threads(1)

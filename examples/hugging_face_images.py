@@ -7,11 +7,10 @@ likewise: load_dataset(…).save_to_disk(PATH). Run it: pip install datasets && 
 import subprocess
 import sys
 
+import datasets
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
-
-import datasets
 
 images, true = load_digits(return_X_y=True)
 random = np.random.default_rng(0)

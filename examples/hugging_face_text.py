@@ -11,9 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
 import datasets
+import numpy as np
 
 NAMES = ["networkx", "numpy", "sklearn"]
 random, label_of = np.random.default_rng(0), {}

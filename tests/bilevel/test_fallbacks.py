@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mslg.bilevel import Bilevel, Meta
-from mslg.bilevel.engine import Rung
+from mslg.bilevel import Bilevel, BilevelOutput
+from mslg.bilevel.fallbacks import TangentMode
 from mslg.training import losses
 
 CLASSES = 3
@@ -163,7 +163,7 @@ class Task:
         given, self.clean_label = (torch.randint(0, CLASSES, (8,), generator=draw) for _ in range(2))
         self.label_logits = 4 * F.one_hot(given, CLASSES).to(kind.dtype)
 
-    def look(self, engine: Bilevel) -> Meta:
+    def look(self, engine: Bilevel) -> BilevelOutput:
         torch.manual_seed(2)
         log_soft = self.label_logits.log_softmax(1)
         return engine(
@@ -174,7 +174,7 @@ class Task:
             look_ahead=0.1,
         )
 
-    def step(self, engine: Bilevel, optimizer: torch.optim.Optimizer) -> Meta:
+    def step(self, engine: Bilevel, optimizer: torch.optim.Optimizer) -> BilevelOutput:
         meta = self.look(engine)
         log_probs = meta.logits.log_softmax(1)
         self.label_logits = self.label_logits - losses.probability_tangent(log_probs.detach(), meta.tangent)
@@ -297,7 +297,7 @@ def test_running_out_of_memory_is_no_reason_to_change_the_way() -> None:
     def out_of_memory(*_: Any) -> Tensor:
         raise torch.OutOfMemoryError("no room")
 
-    engine._ladder[0] = Rung(out_of_memory, "a way that needs much room")
+    engine.fallbacks.modes[0] = TangentMode(out_of_memory, "a way that needs much room")
     with pytest.raises(torch.OutOfMemoryError, match="no room"):
         task.look(engine)
     assert engine.way == "a way that needs much room"
@@ -310,6 +310,6 @@ def test_where_no_way_works_the_last_error_is_raised() -> None:
     def broken(*_: Any) -> Tensor:
         raise RuntimeError("not on this device")
 
-    engine._ladder[:] = [Rung(broken, "one way"), Rung(broken, "another way")]
+    engine.fallbacks.modes[:] = [TangentMode(broken, "one way"), TangentMode(broken, "another way")]
     with pytest.raises(RuntimeError, match="not on this device"):
         task.look(engine)

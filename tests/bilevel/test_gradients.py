@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mslg.bilevel import Bilevel, Meta
+from mslg.bilevel import Bilevel, BilevelOutput
 from mslg.training import losses
 
 CLASSES = 4
@@ -114,7 +114,7 @@ def naive_clean_loss(case: Problem, inner: Inner, what_enters: Tensor, look_ahea
 
     loss = inner(logits(parameters, case.inputs), what_enters)
     gradient = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
-    ahead = {name: p - look_ahead * g for (name, p), g in zip(parameters.items(), gradient)}
+    ahead = {name: p - look_ahead * g for (name, p), g in zip(parameters.items(), gradient, strict=True)}
     return F.cross_entropy(logits(ahead, case.clean_inputs), case.clean_label)
 
 
@@ -126,7 +126,7 @@ def naive_gradient(case: Problem, inner: Inner, what_enters: Tensor, look_ahead:
 
 def engine_meta(
     case: Problem, inner: Inner, what_enters: Tensor, look_ahead: float = LOOK_AHEAD, **options: Any
-) -> Meta:
+) -> BilevelOutput:
     torch.manual_seed(2)
     return Bilevel(case.network, **options)(
         case.inputs,
@@ -143,7 +143,7 @@ def label_gradient(case: Problem, look_ahead: float = LOOK_AHEAD, **options: Any
     return look_ahead / len(case.inputs) * tangent_of_probabilities(meta)
 
 
-def tangent_of_probabilities(meta: Meta) -> Tensor:
+def tangent_of_probabilities(meta: BilevelOutput) -> Tensor:
     p = meta.logits.detach().softmax(1)
     return p * (meta.tangent - (p * meta.tangent).sum(1, keepdim=True))
 
@@ -215,7 +215,7 @@ def test_the_forward_kl_formulas_hold(name: str) -> None:
     assert relative_error(scale * tangent_of_log_p, by_soft) < 1e-8
     by_logits = naive_gradient(case, lambda z, u: forward_kl(z, u.softmax(1)), case.label_logits)
     through_softmax = torch.stack(
-        [(torch.diag(row) - torch.outer(row, row)) @ move for row, move in zip(soft, tangent_of_log_p)]
+        [(torch.diag(row) - torch.outer(row, row)) @ move for row, move in zip(soft, tangent_of_log_p, strict=True)]
     )
     assert relative_error(scale * through_softmax, by_logits) < 1e-8
 
@@ -280,14 +280,14 @@ def test_the_label_gradient_is_that_of_the_similarity_to_the_clean_gradients() -
 
     inner = reverse_kl(network(case.inputs), case.label_logits)
     step = torch.autograd.grad(inner, parameters)
-    ahead = {name: (p - LOOK_AHEAD * g).detach() for (name, p), g in zip(network.named_parameters(), step)}
+    ahead = {name: (p - LOOK_AHEAD * g).detach() for (name, p), g in zip(network.named_parameters(), step, strict=True)}
     clean = []
-    for x, y in zip(case.clean_inputs, case.clean_label):
+    for x, y in zip(case.clean_inputs, case.clean_label, strict=True):
         weights = {name: weight.clone().requires_grad_() for name, weight in ahead.items()}
         loss = F.cross_entropy(functional_call(network, weights, (x[None],)), y[None])
         clean.append(flat(torch.autograd.grad(loss, list(weights.values()))))
     rows = []
-    for x, u in zip(case.inputs, case.label_logits):
+    for x, u in zip(case.inputs, case.label_logits, strict=True):
         leaf = u.clone().requires_grad_()
         loss = reverse_kl(network(x[None]), leaf[None])
         own = flat(torch.autograd.grad(loss, parameters, create_graph=True))
@@ -323,7 +323,7 @@ def test_a_case_worked_out_by_hand(mode: Any) -> None:
     assert clean_loss.item() == pytest.approx(0.8259394198788435, rel=1e-12)
     assert g is not None
     assert g.item() == pytest.approx(-0.5621765008857981, rel=1e-12)
-    meta = Meta(done.logits, engine.tangent(done, [g]), clean_loss)
+    meta = BilevelOutput(done.logits, engine.tangent(done, [g]), clean_loss)
     gradient = 0.5 * tangent_of_probabilities(meta)
     assert gradient.tolist() == [pytest.approx([-0.07027206261072476, 0.07027206261072476], rel=1e-12)]
 

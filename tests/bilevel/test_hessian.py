@@ -45,20 +45,20 @@ def whole_hessian() -> list[Tensor]:
 
 
 def test_it_is_the_hessian_times_the_vector() -> None:
-    for found, expected in zip(hessian_vector_product(loss, PARAMETERS, VECTOR), whole_hessian()):
+    for found, expected in zip(hessian_vector_product(loss, PARAMETERS, VECTOR), whole_hessian(), strict=True):
         assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_an_operator_without_a_second_derivative_is_differenced_and_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mslg.bilevel.hessian._told", set())
+    monkeypatch.setattr("mslg.bilevel.hessian._logged", set())
 
     def cut_loss(parameters: Sequence[Tensor]) -> Tensor:
         return loss([Cut.apply(p) for p in parameters])
 
     for _ in range(2):
-        for found, expected in zip(hessian_vector_product(cut_loss, PARAMETERS, VECTOR), whole_hessian()):
+        for found, expected in zip(hessian_vector_product(cut_loss, PARAMETERS, VECTOR), whole_hessian(), strict=True):
             assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
     assert len([r for r in caplog.records if "differences of gradients" in r.message]) == 1
 

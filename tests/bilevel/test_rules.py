@@ -14,7 +14,8 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mslg.bilevel.graph_walk import graph_tangent
-from mslg.bilevel.rules import RULES, SYMMETRIC, Unsupported
+from mslg.bilevel.rules import RULES, Unsupported
+from mslg.bilevel.rules.elementwise import SYMMETRIC
 
 aten = torch.ops.aten
 
@@ -49,7 +50,7 @@ class Net(Case):
 
     def _call(self, *operands: Tensor) -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        output = functional_call(self.module, (dict(zip(self.names, operands)), buffers), (operands[-1],))
+        output = functional_call(self.module, (dict(zip(self.names, operands, strict=True)), buffers), (operands[-1],))
         return output if isinstance(output, Tensor) else output[0]
 
 
@@ -309,7 +310,10 @@ ELSEWHERE = {"CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "_MeanBackwa
 
 def tangent_by_dual_numbers(case: Case, operands: list[Tensor], moves: list[Tensor | None]) -> Tensor:
     with torch.no_grad(), forward_ad.dual_level():
-        duals = [x.detach() if d is None else forward_ad.make_dual(x.detach(), d) for x, d in zip(operands, moves)]
+        duals = [
+            x.detach() if d is None else forward_ad.make_dual(x.detach(), d)
+            for x, d in zip(operands, moves, strict=True)
+        ]
         value, tangent = forward_ad.unpack_dual(case(*duals))
     return torch.zeros_like(value) if tangent is None else tangent
 
@@ -339,7 +343,7 @@ def test_the_tangent_from_the_graph_is_the_forward_mode_one(name: str) -> None:
     generator = torch.Generator().manual_seed(3)
     draws = [torch.randn(x.shape, dtype=x.dtype, generator=generator) for x in operands]
     for moving in choices_of_what_moves(len(operands)):
-        moves = [draw if moves_ else None for draw, moves_ in zip(draws, moving)]
+        moves = [draw if moves_ else None for draw, moves_ in zip(draws, moving, strict=True)]
         expected = tangent_by_dual_numbers(case, operands, moves)
         tangent = graph_tangent(output, operands, moves)
         assert tangent.shape == output.shape
@@ -373,7 +377,7 @@ def test_reading_the_tangent_leaves_the_graph_and_its_gradients_as_they_were(nam
     assert torch.equal(again, kept)
     assert torch.equal(first, kept)  # and no tangent handed out is written to later
     after = torch.autograd.grad(output, operands, seed, allow_unused=True)
-    for one, other in zip(before, after):
+    for one, other in zip(before, after, strict=True):
         assert (one is None and other is None) or torch.equal(one, other)
 
 

@@ -12,18 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mslg.bilevel import (
-    MODES,
-    Bilevel,
-    Meta,
-)
+from mslg.bilevel import MODES, Bilevel, BilevelOutput
 from mslg.bilevel import (
     recomputable_activations as spare,
 )
 from mslg.bilevel import (
     tangent_modes as tangents,
 )
-from mslg.bilevel.tangent_modes import Pass
+from mslg.bilevel.tangent_modes import ForwardPass
 from mslg.networks.head import find_head
 
 WAYS = [
@@ -72,7 +68,9 @@ def loss(logits: Tensor) -> Tensor:
     return F.cross_entropy(logits, LABEL)
 
 
-def look(net: nn.Module, inputs: Any = None, clean: Any = None, *, look_ahead: float = 0.1, **options: Any) -> Meta:
+def look(
+    net: nn.Module, inputs: Any = None, clean: Any = None, *, look_ahead: float = 0.1, **options: Any
+) -> BilevelOutput:
     """One call of the engine, always from the same random state."""
     torch.manual_seed(7)
     inputs = images(1) if inputs is None else inputs
@@ -102,14 +100,14 @@ def test_statistics_see_the_noisy_batch_once_and_weights_and_gradients_nothing(
     look(net, look_ahead=look_ahead, **options)
     for name, buffer in net.named_buffers():
         assert torch.equal(buffer, twin.get_buffer(name)), name
-    for number, (p, before) in enumerate(zip(net.parameters(), weights)):
+    for number, (p, before) in enumerate(zip(net.parameters(), weights, strict=True)):
         assert torch.equal(p, before)
         assert p.grad is not None
         assert (p.grad == number).all()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_second_pass_draws_the_dropout_masks_of_the_first(way: Callable[[Pass, Any], Tensor]) -> None:
+def test_a_second_pass_draws_the_dropout_masks_of_the_first(way: Callable[[ForwardPass, Any], Tensor]) -> None:
     net = network(dropout=0.5)
     torch.manual_seed(7)
     engine = Bilevel(net)
@@ -146,7 +144,7 @@ def test_recomputing_gives_the_same_numbers(mode: Any) -> None:
     assert torch.equal(kept.logits, again.logits)
     assert torch.equal(kept.clean_loss, again.clean_loss)
     torch.testing.assert_close(kept.tangent, again.tangent, rtol=1e-12, atol=1e-12)
-    for one, other in zip(gradients(kept_net, kept.logits), gradients(again_net, again.logits)):
+    for one, other in zip(gradients(kept_net, kept.logits), gradients(again_net, again.logits), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
@@ -157,7 +155,7 @@ def test_training_goes_on_from_the_logits_as_from_a_plain_pass(options: dict[str
     logits = look(net, look_ahead=look_ahead, **options).logits
     expected = plain(twin)
     assert torch.equal(logits, expected)
-    for one, other in zip(gradients(net, logits), gradients(twin, expected)):
+    for one, other in zip(gradients(net, logits), gradients(twin, expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
 
@@ -183,7 +181,7 @@ def wide_network() -> nn.Module:
 def test_activations_let_go_of_are_restored_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, clean = (torch.randn(6, 2, 32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 
-    def run() -> tuple[Meta, list[Tensor], list[bool]]:
+    def run() -> tuple[BilevelOutput, list[Tensor], list[bool]]:
         net = wide_network()
         rectified: list[StorageWeakRef] = []
         for module in net:
@@ -204,7 +202,7 @@ def test_activations_let_go_of_are_restored_bit_by_bit(monkeypatch: pytest.Monke
     kept_meta, kept_gradient, kept = run()
     assert kept == [False, False, False]
     assert torch.equal(meta.tangent, kept_meta.tangent)
-    for one, other in zip(gradient, kept_gradient):
+    for one, other in zip(gradient, kept_gradient, strict=True):
         assert torch.equal(one, other)
 
 
@@ -226,7 +224,7 @@ def test_a_weight_and_its_transpose_are_not_taken_for_one_another() -> None:
     net = TiedWeights()
     x, clean = torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 4, dtype=torch.float64)
     meta = look(net, x, clean)
-    for one, other in zip(gradients(net, meta.logits), gradients(net, plain(net, x))):
+    for one, other in zip(gradients(net, meta.logits), gradients(net, plain(net, x)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(meta.tangent, look(net, x, clean, mode="double-backward").tangent, rtol=1e-9, atol=1e-11)
 
@@ -244,7 +242,7 @@ class ChangesInPlace(nn.Module):
 
 
 def test_an_activation_changed_in_place_is_reported() -> None:
-    with pytest.raises(RuntimeError, match=r"activation of shape \(6, 5\).*changed by an in-place operation; take"):
+    with pytest.raises(RuntimeError, match=r"activation of shape \(6, 5\).*changed in place; remove"):
         look(ChangesInPlace(), torch.randn(6, 4), torch.randn(6, 4))
 
 
@@ -260,7 +258,7 @@ def test_a_frozen_backbone_works(mode: Any) -> None:
     assert [p.grad is not None for p in net.parameters()] == [p.requires_grad for p in net.parameters()]
 
 
-def tangent_of(net: nn.Module, way: Callable[[Pass, Any], Tensor]) -> Tensor:
+def tangent_of(net: nn.Module, way: Callable[[ForwardPass, Any], Tensor]) -> Tensor:
     """What `look` computes, step by step, with a way of one's own choice."""
     torch.manual_seed(7)
     engine = Bilevel(net)
@@ -288,7 +286,7 @@ def test_the_head_can_be_named() -> None:
 
 def test_a_network_without_a_linear_layer_has_no_head_of_its_own() -> None:
     net = nn.Sequential(nn.Conv2d(2, 3, 8), nn.Flatten())
-    with pytest.raises(ValueError, match=r"Sequential has no Linear layer .* or name its last layer with head="):
+    with pytest.raises(ValueError, match=r"Sequential has no Linear layer.*; name the layer with head="):
         Bilevel(net, mode="head")
     assert Bilevel(net, mode="head", head=net[0]).names == ["0.weight", "0.bias"]
 
@@ -356,7 +354,7 @@ def test_an_output_that_is_not_logits_is_reported(output: Callable[[Tensor], Any
         look(Wrong(4, 3), torch.randn(6, 4), torch.randn(6, 4))
 
 
-def kept_steps(count: int, **options: Any) -> list[Meta]:
+def kept_steps(count: int, **options: Any) -> list[BilevelOutput]:
     """Steps of one engine, each on its own noisy batch; those that find a clean gradient kept get no clean batch."""
     net = network(dropout=0.0)
     engine = Bilevel(net, clean_every=3, **options)

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from mslg.cli.app import app
 from mslg.data.check import inspect
-from mslg.data.images import Reading
+from mslg.data.open import open_named
+from mslg.data.open_clean import open_clean
+from mslg.data.readers.options import Reading
 from mslg.data.source import Source
-from mslg.runs.open_data import open_clean, open_named
 from tests.cli.test_cli import mslg
 from tests.support import trees
 from tests.support.blobs import blobs
@@ -81,7 +82,7 @@ def test_everything_wrong_is_listed_and_the_exit_code_is_1(here: Path) -> None:
     assert words.exit_code == 1
     assert "corrupt: 12" in words.stdout
     assert "and 2 more (--json lists them all)" in words.stdout
-    assert "FATAL     12 images cannot be read: mend them, or leave them out: mslg fit --corrupt skip" in words.stdout
+    assert "FATAL     12 images cannot be read: fix them, or skip them: mslg fit --corrupt skip" in words.stdout
     assert "note      the clean set has no sample of: cat" in words.stdout
 
 
@@ -166,7 +167,7 @@ def test_fit_reads_images_from_the_command_line(here: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, logger="mslg"):
         done = run(*words, "--corrupt", "skip")
     assert done.exit_code == 0, done.output
-    assert "noisy: 1 of 24 image files cannot be read and are left out" in caplog.text
+    assert "noisy: skipping 1 of 24 image files that cannot be read" in caplog.text
     labels = pd.read_parquet(here / "run" / "labels.parquet")
     assert len(labels) == 23
     resumed = run("fit", "-o", "run", "--resume", "--workers", "2")
@@ -178,4 +179,4 @@ def test_a_number_of_clean_samples_is_judged_as_fit_would(here: Path) -> None:
     np.savez(here / "data.npz", X=data.x, y=data.given)
     done = run("check", "data.npz", "--clean", "50")
     assert done.exit_code == 1
-    assert "the data says nowhere which labels are verified" in done.stdout
+    assert "the data has no verified labels" in done.stdout

@@ -114,7 +114,7 @@ WRONG = {
     "too many clean": (
         ("fit", "digits", "--clean", "9999", "-o", "r"),
         1,
-        "9999 clean samples were asked for; between 1 and 1300",
+        "9999 clean samples were requested; between 1 and 1300",
     ),
     "budget": (("fit", "digits", "--clean", "50", "--time-budget", "soon", "-o", "r"), 2, "write 45s, 30m or 2h"),
     "unknown list": (("list", "method"), 1, "Did you mean 'methods'?"),

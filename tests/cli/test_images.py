@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from mslg.data.source import Located
+from mslg.data.open import open_named
+from mslg.data.stores import Located
 from mslg.networks.cnn import CNN8
 from mslg.networks.features import extract
-from mslg.runs.open_data import open_named
 from tests.cli.test_cli import mslg
 from tests.support import trees
 

@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 import torch
 
+from mslg.data.open import open_named
 from mslg.data.readers import DATASETS
 from mslg.data.readers.bundle import Bundle
-from mslg.data.source import TensorStore, make_source
+from mslg.data.source import make_source
+from mslg.data.stores import TensorStore
 from mslg.fitting.fit import fit_settings
-from mslg.runs.open_data import open_data, open_named
+from mslg.runs.open_data import open_data
 from mslg.runs.recipes import merged
 from mslg.testing import DATASET_CHECKS, check_dataset
 from tests.support import trees

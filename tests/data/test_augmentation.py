@@ -29,7 +29,7 @@ def seeded() -> torch.Generator:
 @pytest.mark.parametrize(("function", "axis"), [(flip, 2), (vertical_flip, 1)])
 def test_flips_mirror_each_image_by_a_coin_of_its_own(function: Any, axis: int) -> None:
     coins = torch.rand(12, generator=seeded()) < 0.5
-    expected = torch.stack([image.flip(axis) if coin else image for image, coin in zip(IMAGES, coins)])
+    expected = torch.stack([image.flip(axis) if coin else image for image, coin in zip(IMAGES, coins, strict=True)])
     assert torch.equal(function(IMAGES, seeded()), expected)
     assert 0 < int(coins.sum()) < 12
 
@@ -38,7 +38,7 @@ def test_flips_mirror_each_image_by_a_coin_of_its_own(function: Any, axis: int) 
 def test_a_crop_is_a_window_of_the_padded_image(padding: int) -> None:
     places = torch.randint(2 * padding + 1, (2, 12), generator=seeded())
     slow = []
-    for image, top, left in zip(IMAGES, *places.tolist()):
+    for image, top, left in zip(IMAGES, *places.tolist(), strict=True):
         padded = torch.zeros(3, 9 + 2 * padding, 7 + 2 * padding)
         padded[:, padding : padding + 9, padding : padding + 7] = image
         slow.append(padded[:, top : top + 9, left : left + 7])
@@ -123,9 +123,9 @@ def test_foreign_transforms_decide_for_each_image_and_repeat_with_the_seed() -> 
     first = changes.training(IMAGES, 0, "augment", 1, 2)
     assert torch.equal(torch.get_rng_state(), before), "the global generator is left as it was"
     assert torch.equal(first, changes.training(IMAGES, 0, "augment", 1, 2))
-    flipped = [torch.equal(new, old.flip(-1) - 10) for new, old in zip(first, IMAGES)]
-    kept = [torch.equal(new, old - 10) for new, old in zip(first, IMAGES)]
-    assert all(a != b for a, b in zip(flipped, kept))
+    flipped = [torch.equal(new, old.flip(-1) - 10) for new, old in zip(first, IMAGES, strict=True)]
+    kept = [torch.equal(new, old - 10) for new, old in zip(first, IMAGES, strict=True)]
+    assert all(a != b for a, b in zip(flipped, kept, strict=True))
     assert 0 < sum(flipped) < 12
     assert torch.equal(changes.measuring(IMAGES), IMAGES - 10), "preparation is part of every measurement"
 
@@ -154,9 +154,9 @@ def images(count: int = 40, channels: int = 1) -> Splits:
 def test_training_batches_are_changed_at_random_and_others_only_prepared() -> None:
     data = images()
     plain = Splits(**{**vars(data), "augment": Augment.parse("normalise-0.5")})
-    for changed, same in zip(data.in_order(), plain.in_order()):
+    for changed, same in zip(data.in_order(), plain.in_order(), strict=True):
         assert torch.equal(changed.inputs, same.inputs)
-    for one, other in zip(data.batches(1), plain.batches(1)):
+    for one, other in zip(data.batches(1), plain.batches(1), strict=True):
         assert torch.equal(one.index, other.index)
         assert not torch.equal(one.inputs, other.inputs)
     assert torch.equal(next(data.clean_batches(0)).inputs, next(plain.clean_batches(0)).inputs)
@@ -223,7 +223,7 @@ def test_an_augmented_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
         (["crop-0"], "unknown augmentation 'crop-0'"),
         (["normalise-0"], "unknown augmentation 'normalise-0'"),
         (["resize-0x3"], "unknown augmentation 'resize-0x3'"),
-        ([3], "3 is no augmentation; give words"),
+        ([3], "3 is no augmentation; pass words"),
     ],
 )
 def test_an_unknown_word_is_named(words: list[Any], message: str) -> None:
@@ -234,11 +234,11 @@ def test_an_unknown_word_is_named(words: list[Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "inputs", "message"),
     [
-        ("flip", torch.rand(4, 5), r"is for images .* these inputs are \(4, 5\) of torch.float32: leave"),
+        ("flip", torch.rand(4, 5), r"is for images .* these inputs are \(4, 5\) of torch.float32: remove"),
         ("flip", {"left": torch.rand(4, 5)}, "these inputs are dict"),
-        ("centre-9", torch.rand(2, 3, 8, 8), "images of 8×8 have no middle 9×9; put resize-9 before it"),
+        ("centre-9", torch.rand(2, 3, 8, 8), "images of 8×8 are too small for a central 9×9; put resize-9 before it"),
         ("normalise-imagenet", torch.rand(2, 1, 8, 8), '3 means, the images 1 channels; put "rgb" before it'),
-        ("rgb", torch.rand(2, 4, 8, 8), "images of 4 channels cannot be made RGB"),
+        ("rgb", torch.rand(2, 4, 8, 8), "images of 4 channels cannot be converted to RGB"),
     ],
 )
 def test_a_step_that_does_not_fit_the_images_says_so(words: str, inputs: Any, message: str) -> None:

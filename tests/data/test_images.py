@@ -11,16 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
-from mslg.data import images
-from mslg.data.images import Frame, ImageStore, MemoryImages, Reading, Unreadable, look, open_images, read
+from mslg.data.image_stores import ImageStore, MemoryImages
+from mslg.data.images import Frame, Unreadable, look, read
 from mslg.data.make_splits import make_splits
+from mslg.data.readers import image_files
+from mslg.data.readers.image_files import open_images
+from mslg.data.readers.options import Reading
 from mslg.data.source import make_source
 from tests.support import trees
 
 
 @pytest.fixture
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
 
 
 def some(root: Path, count: int = 10, size: tuple[int, int] = (20, 20)) -> list[str]:
@@ -41,10 +44,10 @@ def test_few_images_are_decoded_once_and_many_lazily_to_the_same_numbers(
     memory = opened(paths, tmp_path)
     assert isinstance(memory, MemoryImages)
     assert memory.tensors.dtype == torch.uint8
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     lazy = opened(paths, tmp_path, workers=0)
     assert isinstance(lazy, ImageStore)
-    for one, other in zip(memory.batches(groups), lazy.batches(groups)):
+    for one, other in zip(memory.batches(groups), lazy.batches(groups), strict=True):
         assert torch.equal(one, other)
     expected = torch.from_numpy(trees.pixels(0, 3).transpose(2, 0, 1).astype(np.float32)) / 255
     assert torch.allclose(next(iter(lazy.batches(groups)))[0], expected)
@@ -59,7 +62,7 @@ def test_worker_processes_change_nothing_but_the_time(tmp_path: Path) -> None:
     together = list(opened(paths, tmp_path, workers=2).batches(iter(groups)))
     assert torch.equal(before, torch.get_rng_state()), "no random number is drawn"
     assert len(alone) == len(together)
-    assert all(torch.equal(one, other) for one, other in zip(alone, together))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
 
 
 @pytest.mark.usefixtures("lazily")
@@ -74,7 +77,7 @@ def test_endless_clean_batches_are_read_ahead_by_workers(tmp_path: Path) -> None
         stream = data.__class__(data.train, clean, None, None, clean_batch_size=4).clean_batches(0, start=2)
         streams.append([next(stream) for _ in range(5)])
         assert stream.position == 7
-    for one, other in zip(*streams):
+    for one, other in zip(*streams, strict=True):
         assert torch.equal(one.index, other.index)
         assert torch.equal(one.inputs, other.inputs)
 
@@ -137,11 +140,11 @@ def test_all_unreadable_images_are_reported_together(tmp_path: Path) -> None:
     assert "and 3 more" in text
 
 
-@pytest.mark.parametrize("memory", [0, images.IN_MEMORY])
+@pytest.mark.parametrize("memory", [0, image_files.IN_MEMORY])
 def test_unreadable_images_are_left_out_when_asked(
     memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(images, "IN_MEMORY", memory)
+    monkeypatch.setattr(image_files, "IN_MEMORY", memory)
     paths = some(tmp_path, 6)
     trees.truncate(tmp_path / "2.png")
     (tmp_path / "4.png").unlink()
@@ -150,7 +153,7 @@ def test_unreadable_images_are_left_out_when_asked(
     assert kept.tolist() == [0, 1, 3, 5]
     assert len(store) == 4
     assert store.path(2) == tmp_path / "3.png"
-    assert caplog.messages == ["data: 2 of 6 image files cannot be read and are left out"]
+    assert caplog.messages == ["data: skipping 2 of 6 image files that cannot be read"]
 
 
 def test_damage_in_the_middle_is_found_when_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +163,7 @@ def test_damage_in_the_middle_is_found_when_decoding(tmp_path: Path, monkeypatch
     (tmp_path / "1.png").write_bytes(content)
     with pytest.raises(ValueError, match="1 of 4 image files of data cannot be read"):
         opened(paths, tmp_path)
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     for workers in (0, 2):
         store = opened(paths, tmp_path, workers=workers)
         with pytest.raises(ValueError, match=r"1\.png cannot be read as an image .*`mslg check` lists") as caught:
@@ -176,10 +179,10 @@ def test_when_nothing_can_be_read_the_folder_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"corrupt": "skpi"}, "unknown way to treat corrupt images 'skpi'. Did you mean 'skip'?"),
+        ({"corrupt": "skpi"}, "unknown value of corrupt 'skpi'. Did you mean 'skip'?"),
         ({"channels": 2}, "channels is 2; images are read with 1 channel"),
         ({"size": 0}, "size is 0; the side of the images must be at least 1 pixel"),
-        ({"workers": -1}, "workers is -1; give 0"),
+        ({"workers": -1}, "workers is -1; it must be 0"),
     ],
 )
 def test_wrong_settings_are_named(setting: dict[str, object], message: str) -> None:

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslg.data import make_splits as division
-from mslg.data.make_splits import balanced, make_splits
+from mslg.data.make_splits import balanced, held_out_of_train, make_splits
 from mslg.data.source import Positions, Source, make_source
 from mslg.data.splits import is_in
 
@@ -63,7 +62,7 @@ def test_verification_that_only_confirms_is_no_evidence_of_the_noise(caplog: pyt
     assert noisy.verified_label is not None
     noisy.verified_label[:150] = -1
     assert make_splits(noisy, 100, seed=1).pairs is None
-    assert "all 100 samples with a given and a verified label agree" in caplog.text
+    assert "the given and verified labels of all 100 clean samples agree" in caplog.text
 
 
 def test_ids_that_look_like_positions_are_ids_when_given() -> None:
@@ -155,7 +154,7 @@ def half_verified(count: int = 60) -> Source:
 
 def test_a_test_set_cut_from_the_training_set_has_verified_labels() -> None:
     whole = half_verified()
-    train, test = division.held_out_of_train(whole, 15, seed=4)
+    train, test = held_out_of_train(whole, 15, seed=4)
     assert (len(train), len(test)) == (45, 15)
     assert set(train.ids) | set(test.ids) == set(whole.ids)
     place = torch.tensor([whole.ids.index(name) for name in test.ids])
@@ -175,29 +174,27 @@ def test_a_test_set_cut_from_the_training_set_has_verified_labels() -> None:
 
 
 def test_a_test_set_cut_from_the_training_set_depends_on_the_seed_alone() -> None:
-    chosen = [division.held_out_of_train(half_verified(), 15, seed=seed)[1].ids for seed in (4, 4, 5)]
+    chosen = [held_out_of_train(half_verified(), 15, seed=seed)[1].ids for seed in (4, 4, 5)]
     assert chosen[0] == chosen[1] != chosen[2]
-    data = make_splits(division.held_out_of_train(half_verified(), 15, seed=4)[0], 6, seed=4)
+    data = make_splits(held_out_of_train(half_verified(), 15, seed=4)[0], 6, seed=4)
     assert data.clean is not None
     assert len(data.clean) == 6
 
 
 @pytest.mark.parametrize("count", [0, -3, 30, 31])
 def test_too_many_test_samples_from_the_training_set_are_refused(count: int) -> None:
-    with pytest.raises(ValueError, match=f"{count} test samples were asked for; from 1 to 29 are possible"):
-        division.held_out_of_train(half_verified(), count, seed=0)
+    with pytest.raises(ValueError, match=f"{count} test samples were requested; from 1 to 29 are possible"):
+        held_out_of_train(half_verified(), count, seed=0)
 
 
 def test_test_samples_without_verified_labels_are_refused() -> None:
-    told = (
-        "a number of test samples was asked for, but the data says nowhere which labels are verified; pass a separate"
-    )
-    with pytest.raises(ValueError, match=told):
-        division.held_out_of_train(source(), 10, seed=0)
+    message = "a number of test samples was requested, but the data has no verified labels; pass a separate"
+    with pytest.raises(ValueError, match=message):
+        held_out_of_train(source(), 10, seed=0)
 
 
 def test_contents_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "PIECE", 7)
+    monkeypatch.setattr("mslg.data.content.CHUNK", 7)
     whole = torch.arange(40.0).view(20, 2)
     noisy = make_source(whole, torch.arange(20) % 2)
     make_splits(noisy, make_source(whole[:4] + 0.5, torch.arange(4) % 2))
@@ -242,5 +239,5 @@ def test_ids_that_are_positions_take_no_room_and_are_those_of_a_list() -> None:
 
 def test_a_fingerprint_of_ids_in_pieces_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = source(ids="photo").fingerprint()
-    monkeypatch.setattr("mslg.data.source.PIECE", 7)
+    monkeypatch.setattr("mslg.data.source.CHUNK", 7)
     assert source(ids="photo").fingerprint() == whole

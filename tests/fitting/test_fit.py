@@ -248,7 +248,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"clean": (DATA.clean_x, bad(DATA.clean_y, 0, 9))},
         "the clean set has the label 9 .* whole numbers from 0 to 3",
     ),
-    "lengths differ": ({"noisy": (DATA.x, DATA.given[:-1])}, "240 inputs but 239 labels; give one label a sample"),
+    "lengths differ": ({"noisy": (DATA.x, DATA.given[:-1])}, "240 inputs but 239 labels; pass one label per sample"),
     "nan inputs": ({"noisy": (bad(DATA.x, 7, np.nan), DATA.given)}, "NaN or infinite values in 1 of 240 .* position 7"),
     "nan label": ({"noisy": (DATA.x, bad(DATA.given.astype(float), 5, np.nan))}, "no label .NaN. at position 5"),
     "fraction as label": ({"noisy": (DATA.x, DATA.given + 0.5)}, "labels must be class numbers or class names"),
@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no clean set": ({"clean": None}, "mslg needs clean samples and there are none; pass clean="),
     "unknown kind of clean set": ({"clean": "automatic"}, "unknown kind of clean set 'automatic'. Did you mean 'auto'"),
-    "number without verified labels": ({"clean": 50}, "the data says nowhere which labels are verified"),
+    "number without verified labels": ({"clean": 50}, "the data has no verified labels"),
     "unknown method": ({"method": "mlsg"}, "unknown method 'mlsg'. Did you mean 'mslg'"),
     "unknown setting": ({"label_rat": 3}, "unknown setting of mslg or of fit 'label_rat'. Did you mean 'label_rate'"),
     "unknown preset": ({"preset": "relesed"}, "unknown preset of mslg 'relesed'. Did you mean 'released'"),
@@ -282,10 +282,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no epochs": ({"epochs": 0}, "epochs is 0; it must be a whole number or left out, 1 or more"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
     "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
-    "batch size": ({"batch_size": 1}, "a batch size of 1 is too small"),
+    "batch size": ({"batch_size": 1}, "batch_size is 1; a batch needs at least 2"),
     "three arrays": ({"noisy": (DATA.x, DATA.given, DATA.true)}, "give .inputs, labels. or a Dataset"),
     "text as inputs": ({"noisy": (np.array(["a"] * 240), DATA.given)}, "cannot be fed to a network"),
-    "matrix of labels": ({"noisy": (DATA.x, np.eye(4)[DATA.given])}, "one class a sample is needed"),
+    "matrix of labels": ({"noisy": (DATA.x, np.eye(4)[DATA.given])}, "pass a flat list with one class per sample"),
 }
 
 
@@ -382,7 +382,7 @@ def test_true_labels_may_be_unknown_and_never_become_clean_ones() -> None:
     true[:100] = -1
     result = fit(true_labels=true, epochs=2)
     assert 0 < result.summary["last"]["given/accuracy"] < 1
-    with pytest.raises(ValueError, match="the data says nowhere which labels are verified"):
+    with pytest.raises(ValueError, match="the data has no verified labels"):
         fit(clean=20, true_labels=DATA.true)
 
 

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from mslg.data.source import TensorStore
-from mslg.data.splits import Samples, Splits
+from mslg.data.samples import Samples
+from mslg.data.splits import Splits
+from mslg.data.stores import TensorStore
 from mslg.issues.error_rate import (
     APART,
     DRAWS,

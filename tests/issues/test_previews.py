@@ -14,11 +14,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mslg.data.open import open_named
 from mslg.data.source import Source, make_source
 from mslg.issues.previews import LONGEST_TEXT, View, view_of
 from mslg.networks.cnn import CNN8
 from mslg.networks.features import extract
-from mslg.runs.open_data import open_named
 
 
 def source_of(inputs: Any) -> Source:

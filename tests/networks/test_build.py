@@ -81,7 +81,7 @@ def test_heads_deep_inside_are_replaced_with_or_without_bias() -> None:
         (f"{HERE}:tolt", f"has no class or function 'tolt' .* Did you mean '{HERE}:told'"),
         (f"{HERE}:NOT_A_FACTORY", "has no class or function 'NOT_A_FACTORY' for the network"),
         (f"{HERE}:no_network", "returned a int; it must return a torch.nn.Module"),
-        (f"{HERE}:no_linear", "Sequential has no Linear layer that could be its head; wrap it in a factory"),
+        (f"{HERE}:no_linear", "Sequential has no Linear layer that could be its head; name the layer with head="),
     ],
 )
 def test_a_name_that_leads_nowhere_says_what_to_write(name: str, message: str) -> None:
@@ -143,7 +143,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"does not fit Sequential: 2 tensors are of another shape \(0.bias"):
         network_factory(f"{HERE}:told", images(), weights=str(tmp_path / "wide.safetensors"))()
     save_file({"0.weight": torch.zeros(4, 1, 3, 3)}, tmp_path / "part.safetensors")
-    with pytest.raises(ValueError, match=r"1 tensors are missing \(0.bias\); give weights that were saved from this"):
+    with pytest.raises(ValueError, match=r"1 tensors are missing \(0.bias\); pass weights that were saved from this"):
         network_factory(f"{HERE}:told", images(), weights=str(tmp_path / "part.safetensors"))()
     with pytest.raises(FileNotFoundError, match=r"there is no file of weights nothing.pt"):
         network_factory("mlp", images(), weights="nothing.pt")

@@ -177,7 +177,7 @@ def test_a_damaged_file_is_computed_anew(caplog: pytest.LogCaptureFixture) -> No
 def test_random_changes_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     found = preparation("mlp", source(), Augment.parse("flip crop-4 normalise-0.5"))
     assert found.words == ["normalise-0.5"]
-    assert "nothing random is done to the images: flip crop-4" in caplog.text
+    assert "random augmentation is left out: flip crop-4" in caplog.text
 
 
 def test_networks_of_libraries_get_the_images_they_were_trained_on() -> None:
@@ -193,7 +193,7 @@ def test_a_backbone_does_not_depend_on_the_run_and_untrained_ones_are_told(caplo
     torch.manual_seed(2)
     second = backbone("cnn8", source()).state_dict()
     assert all(torch.equal(value, second[name]) for name, value in first.items())
-    assert "the backbone cnn8 is untrained, so its features say little" in caplog.text
+    assert "the backbone cnn8 is untrained, so its features are of little use" in caplog.text
 
 
 def test_progress_is_told_in_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
@@ -255,6 +255,6 @@ def test_features_from_the_command_line_are_computed_once_and_resumed(
     assert config["train"]["augment"] == []
     assert config["network"]["name"] == "mlp"
     before = Path("a/metrics.jsonl").read_bytes()
-    assert "features of 1300 samples by body:make were computed before" in run("-o", "a", "--resume", "--trust-code")
+    assert "using cached features of 1300 samples by body:make" in run("-o", "a", "--resume", "--trust-code")
     assert Path("a/metrics.jsonl").read_bytes() == before
-    assert "computed before" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")
+    assert "using cached features" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")

@@ -76,7 +76,7 @@ def test_an_unknown_convention_gets_a_guess() -> None:
 
 
 def test_filling_up_belongs_to_exact_counts_of_other_classes() -> None:
-    with pytest.raises(ValueError, match="fill=True belongs to the convention exact-excluding, not to bernoulli-ex"):
+    with pytest.raises(ValueError, match="fill=True requires the convention exact-excluding, not bernoulli-ex"):
         uniform(CIFAR_LABELS, 0.2, rng(), classes=10, fill=True, convention="bernoulli-excluding")
 
 
@@ -109,12 +109,12 @@ def test_any_mapping_may_be_given_also_with_names_as_a_file_writes_them() -> Non
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        (None, "that of CIFAR-10 and these are 3 classes; pass mapping"),
+        (None, "that of CIFAR-10, and there are 3 classes; pass mapping"),
         ({0: 0}, "has 0 → 0; each class must go to another one, both numbers from 0 to 2"),
         ({0: 3, 1: 2}, "has 0 → 3; each class"),
-        ({"cat": 1}, "has cat → 1; give class numbers from 0 to 2"),
-        ({0: 1.5}, "has 0 → 1.5; give class numbers"),
-        ([1, 2], "give class numbers as a dict"),
+        ({"cat": 1}, "has cat → 1; use class numbers from 0 to 2"),
+        ({0: 1.5}, "has 0 → 1.5; use class numbers"),
+        ([1, 2], "pass class numbers as a dict"),
     ],
 )
 def test_a_bad_mapping_is_refused(mapping: Any, message: str) -> None:

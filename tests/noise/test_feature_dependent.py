@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mslg.noise.feature_dependent import feature_dependent
 from mslg.noise.feature_dependent_released import feature_dependent_released, student_probabilities
-from mslg.noise.teacher import Distillation, cached, cross_fitted
+from mslg.noise.teacher import Distillation, cached_probabilities, cross_fit
 
 PLACE = os.environ.get("MSLG_TEST_DATA")
 released = pytest.mark.skipif(PLACE is None, reason="MSLG_TEST_DATA names no folder with the released probabilities")
@@ -96,7 +96,7 @@ def test_where_all_other_classes_are_impossible_any_of_them_may_come() -> None:
         (np.zeros((3, 2)), r"have the shape \(3, 2\); these labels need \(4, 2\)"),
         (np.array([[0.5, 0.5], [3.0, -1.0], [1, 0], [1, 0]]), r"sample 1 have the sum 2 and the minimum -1 \(1 such"),
         (np.full((4, 2), np.inf), "NaN or infinite"),
-        (np.array([["a", "b"]] * 4), "numbers are needed"),
+        (np.array([["a", "b"]] * 4), "must be numeric"),
     ],
 )
 def test_what_is_no_probability_is_refused(probabilities: Any, message: str) -> None:
@@ -107,9 +107,9 @@ def test_what_is_no_probability_is_refused(probabilities: Any, message: str) -> 
 
 def test_probabilities_and_training_together_are_refused() -> None:
     label, known = example(0)
-    with pytest.raises(ValueError, match="with probabilities no network is trained"):
+    with pytest.raises(ValueError, match="no network is trained if probabilities are passed"):
         feature_dependent(label, 0.5, rng(), classes=4, probabilities=known, inputs=torch.zeros(60, 2))
-    with pytest.raises(ValueError, match="with probabilities no network is trained"):
+    with pytest.raises(ValueError, match="no network is trained if probabilities are passed"):
         feature_dependent(label, 0.5, rng(), classes=4, probabilities=known, epochs=3)
 
 
@@ -136,10 +136,10 @@ def test_no_sample_is_judged_by_a_network_that_trained_on_it() -> None:
     MEMORIES.clear()
     rows = torch.stack([torch.arange(31.0), torch.arange(31.0) % 2], 1)
     label = torch.arange(31) % 2
-    found = cross_fitted(Distillation(folds=3, epochs=2), Memory, rows, label, 2, torch.device("cpu"))
+    found = cross_fit(Distillation(folds=3, epochs=2), Memory, rows, label, 2, torch.device("cpu"))
     assert found.sum(1).tolist() == pytest.approx([1] * 31)
     judged: set[int] = set()
-    for teacher, student in zip(MEMORIES[::2], MEMORIES[1::2]):
+    for teacher, student in zip(MEMORIES[::2], MEMORIES[1::2], strict=True):
         assert teacher.own == teacher.asked == student.own, "the teacher's view is learned on its own samples"
         assert not student.asked & (student.own | teacher.own)
         judged |= student.asked
@@ -180,7 +180,7 @@ def test_students_find_the_look_alikes_and_are_kept_in_a_file(tmp_path: Path) ->
     with pytest.raises(ValueError, match="was made with other values of data; delete it"):
         feature_dependent(label.roll(1), 0.2, rng(), **options, cache=cache)
     (tmp_path / "other.npz").write_text("no archive")
-    with pytest.raises(ValueError, match="is no cache of student probabilities"):
+    with pytest.raises(ValueError, match="is not a cache of student probabilities"):
         feature_dependent(label, 0.2, rng(), **options, cache=tmp_path / "other.npz")
 
 
@@ -226,11 +226,11 @@ def test_of_several_that_need_the_same_file_one_trains(tmp_path: Path, monkeypat
         time.sleep(0.3)
         return np.full((180, 3), 1 / 3)
 
-    monkeypatch.setattr("mslg.noise.teacher.cross_fitted", slow)
+    monkeypatch.setattr("mslg.noise.teacher.cross_fit", slow)
     path = tmp_path / "new" / "students.npz"
     with ThreadPoolExecutor(3) as pool:
         waiting = [
-            pool.submit(cached, path, Distillation(), nn.Identity, points, label, 3, torch.device("cpu"))
+            pool.submit(cached_probabilities, path, Distillation(), nn.Identity, points, label, 3, torch.device("cpu"))
             for _ in range(3)
         ]
         found = [each.result() for each in waiting]

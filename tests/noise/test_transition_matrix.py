@@ -38,7 +38,7 @@ def draw(transition: Tensor, each: int, seed: int) -> tuple[Tensor, Tensor]:
 def test_counting_equals_a_loop() -> None:
     given, verified = draw(NOISES["uniform"], 50, seed=0)
     expected = torch.zeros(10, 10, dtype=torch.float64)
-    for g, v in zip(given.tolist(), verified.tolist()):
+    for g, v in zip(given.tolist(), verified.tolist(), strict=True):
         expected[v, g] += 1
     assert torch.equal(count(given, verified, 10), expected)
 
@@ -168,5 +168,5 @@ def test_deconvolving_many_at_once() -> None:
     confusions = torch.stack([CONFUSION, torch.eye(3, dtype=torch.float64), CONFUSION.flip(0, 1)])
     seen = CONFUSION.t() @ JOINT
     found = deconvolved(seen.expand(3, -1, -1), confusions)
-    for confusion, each in zip(confusions, found):
+    for confusion, each in zip(confusions, found, strict=True):
         assert torch.allclose(each, deconvolved(seen, confusion))

@@ -16,12 +16,13 @@ import pytest
 from PIL import Image
 
 from mslg.data.images import EscapingPath
+from mslg.data.open import open_named
+from mslg.data.relabel import relabelled
 from mslg.data.source import make_source
 from mslg.review.cleaned import cleaned, format_of, write
 from mslg.review.cleaned.folder import MARK, _free, folder_names, safe_name
 from mslg.review.cleaned.samples import Sample, has_paths
 from mslg.runs.folder import Run
-from mslg.runs.open_data import open_named, relabelled
 
 CLASSES = ["../x", "ant", "Ant", "CON", ".hidden", "a/b\\c", 'q"<>&', "trailing. ", "ünï"]
 

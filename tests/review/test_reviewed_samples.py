@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from mslg.data.concat import ConcatStore, concat_sources
 from mslg.data.make_splits import make_splits
-from mslg.data.source import DatasetStore, Source, TensorStore, make_source
+from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
+from mslg.data.stores import DatasetStore, TensorStore
 from mslg.review.decisions import Decision
-from mslg.review.reviewed_samples import JoinedStore, joined, with_reviewed
+from mslg.review.reviewed_samples import with_reviewed
 from tests.support.blobs import blobs
 
 DATA = blobs(clean=200)
@@ -99,7 +101,7 @@ def structured(kind: str, values: Tensor) -> Any:
 @pytest.mark.parametrize("kind", ["tensor", "tuple", "dict"])
 def test_joined_inputs_come_in_the_order_asked_for(kind: str) -> None:
     values = torch.arange(20.0).unsqueeze(1)
-    store = JoinedStore(TensorStore(structured(kind, values[:12])), TensorStore(structured(kind, values[12:])))
+    store = ConcatStore(TensorStore(structured(kind, values[:12])), TensorStore(structured(kind, values[12:])))
     assert len(store) == 20
     groups = [torch.tensor([13, 2, 19, 0]), torch.tensor([3, 4]), torch.tensor([12, 15, 14])]
     for group, found in zip(groups, store.batches(iter(groups)), strict=True):
@@ -113,7 +115,7 @@ def test_joined_sources_of_different_stores() -> None:
     first = make_source(DATA.x[:4], DATA.given[:4], classes=list("0123"))
     dataset = TensorDataset(torch.tensor(DATA.x[4:8]), torch.tensor(DATA.given[4:8]))
     second = Source(DatasetStore(dataset), torch.tensor(DATA.given[4:8]), first.classes, tuple("abcd"))
-    both = joined(first, second)
+    both = concat_sources(first, second)
     assert both.ids == ("0", "1", "2", "3", "a", "b", "c", "d")
     (inputs,) = both.store.batches([torch.arange(8)])
     assert np.array_equal(inputs.numpy(), DATA.x[:8])

@@ -10,26 +10,26 @@ import pandas as pd
 import pytest
 import torch
 
-from mslg.data.images import Frame, frame_of
+from mslg.data.image_stores import frame_of
+from mslg.data.images import Frame
 from mslg.data.make_splits import make_splits
+from mslg.data.open import open_named
 from mslg.data.source import Source
-from mslg.runs.open_data import open_data, open_named
+from mslg.runs.open_data import open_data
 from tests.support import trees
 
 
 def test_names_that_are_nothing(tmp_path: Path) -> None:
     (tmp_path / "data.xlsx").write_text("x")
-    with pytest.raises(
-        ValueError, match=r"data.xlsx is no kind of data that can be read; give an image folder, a .csv"
-    ):
+    with pytest.raises(ValueError, match=r"data.xlsx has no supported format; pass an image folder, a .csv"):
         open_named(str(tmp_path / "data.xlsx"))
-    with pytest.raises(FileNotFoundError, match=r"there is no file or folder .*photos; give an image folder"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file or folder .*photos; pass an image folder"):
         open_named(str(tmp_path / "photos"))
     with pytest.raises(FileNotFoundError, match=r"there is no file .*data.csv"):
         open_named(str(tmp_path / "data.csv"))
     with pytest.raises(ValueError, match=r"unknown data set 'cifar-10'. Did you mean 'cifar10'\?"):
         open_named("cifar-10")
-    with pytest.raises(ValueError, match="human: only named data sets have such settings"):
+    with pytest.raises(ValueError, match="human: only registered data sets have such settings"):
         open_named(str(trees.npz(tmp_path)), options={"human": "worse"})
 
 
@@ -63,7 +63,7 @@ def test_the_same_path_in_two_folders_is_the_same_sample_only_if_the_files_are(
         opened = open_data({"source": str(noisy), "clean": str(clean)})
     assert isinstance(opened.clean, Source)
     assert opened.clean.ids[:2] == ("clean/ant/0.jpg", "ant/1.png")
-    assert "3 ids (paths) are in both sets but are different images: they are kept apart" in caplog.text
+    assert "3 ids (paths) occur in both sets for different images: they are kept apart" in caplog.text
     data = make_splits(opened.train, opened.clean)
     assert len(data.train) == 21
     assert data.pairs is not None
@@ -116,7 +116,7 @@ def test_the_same_image_under_another_name_is_refused(tmp_path: Path) -> None:
 def test_a_million_labels_are_numbered_in_a_moment() -> None:
     import time
 
-    from mslg.data.source import encode_labels
+    from mslg.data.labels import encode_labels
 
     names = np.array(["b", "a", "c"], dtype=object)[np.arange(1_000_000) % 3]
     begun = time.process_time()

@@ -133,7 +133,7 @@ def test_a_clean_set_cut_from_the_test_set_leaves_the_rest_for_the_test() -> Non
     clean, rest = clean_from_test(test, 40, 20, seed=3)
     assert len(rest) == 20
     assert not set(clean.ids) & set(rest.ids)
-    with pytest.raises(ValueError, match="80 clean and 30 test samples were asked for out of a test set of 100"):
+    with pytest.raises(ValueError, match="80 clean and 30 test samples were requested out of a test set of 100"):
         clean_from_test(test, 80, 30, seed=0)
 
 
@@ -188,7 +188,7 @@ def test_settings_can_be_chosen_on_a_part_of_the_training_set(tmp_path: Path) ->
     [
         ({"test_from": "trian"}, r"unknown place to take test samples from 'trian'\. Did you mean 'train'"),
         ({"test": None}, 'test_from = "train" needs the number of test samples; give test = N'),
-        ({"test": 100_000}, "100000 test samples were asked for; from 1 to"),
+        ({"test": 100_000}, "100000 test samples were requested; from 1 to"),
         ({"clean_from": "test"}, "test_from and clean_from both say where the test samples come from"),
     ],
 )

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from mslg.data.open import subset
 from mslg.fitting.fit import fit_settings
-from mslg.runs.open_data import open_data, subset
+from mslg.runs.open_data import open_data
 
 
 def settings(method: dict[str, Any], **data: Any) -> dict[str, dict[str, Any]]:
@@ -87,7 +88,7 @@ def test_a_part_of_the_training_samples_is_taken_before_the_noise() -> None:
 
 @pytest.mark.parametrize("count", [1, 1301, 0.5])
 def test_a_part_must_be_a_number_of_samples(count: Any) -> None:
-    with pytest.raises(ValueError, match=f"subset is {count}; it is a number of training samples, from 2 to 1300 here"):
+    with pytest.raises(ValueError, match=f"subset is {count}; it must be a number of training samples, from 2 to 1300"):
         open_data({"source": "digits", "subset": count})
 
 

@@ -62,7 +62,7 @@ def test_the_ranks_deal_all_samples_among_themselves() -> None:
     for epoch in range(4):
         batches = [list(part.batches(epoch)) for part in ranks]
         assert {len(found) for found in batches} == {parts.steps()}
-        for together in zip(*batches):
+        for together in zip(*batches, strict=True):
             assert len({len(batch.index) for batch in together}) == 1, "equally many, so that means may be averaged"
         for rank, found in enumerate(batches):
             index = torch.cat([batch.index for batch in found])
@@ -77,7 +77,7 @@ def test_the_ranks_deal_all_samples_among_themselves() -> None:
 
 
 def test_ranks_draw_random_numbers_of_their_own_and_the_first_those_of_one_process() -> None:
-    assert distributed.stream() == ()
+    assert distributed.rank_key() == ()
     assert distributed.ranks() == 1
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import mslg
 from mslg.bilevel import Bilevel, hessian_vector_product
-from mslg.bilevel.engine import _EXACT, _ONE_SIDED, Rung
+from mslg.bilevel.fallbacks import EXACT, ONE_SIDED, TangentMode
 from mslg.data.batch import call
 from mslg.methods import METHODS
 from mslg.networks.mlp import MLP
@@ -81,9 +81,9 @@ def test_a_pass_after_a_step_sees_the_new_weights() -> None:
         assert torch.equal(after, call(network, inputs))
 
 
-@pytest.mark.parametrize("rung", [*_EXACT, _ONE_SIDED], ids=lambda rung: rung.description)
+@pytest.mark.parametrize("mode", [*EXACT, ONE_SIDED], ids=lambda mode: mode.description)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_way_to_the_tangent_works_in_half_precision(name: str, rung: Rung) -> None:
+def test_every_way_to_the_tangent_works_in_half_precision(name: str, mode: TangentMode) -> None:
     build, shape = NETWORKS[name]
     torch.manual_seed(0)
     network, inputs, clean = build(), torch.randn(shape), torch.randn(shape)
@@ -93,7 +93,7 @@ def test_every_way_to_the_tangent_works_in_half_precision(name: str, rung: Rung)
         return cross_entropy(logits.log_softmax(1), label).mean()
 
     found = []
-    for way, precision in ((_EXACT[0].way, "float32"), (rung.way, "bf16")):
+    for way, precision in ((EXACT[0].function, "float32"), (mode.function, "bf16")):
         engine = Bilevel(copy.deepcopy(network))
         torch.manual_seed(1)  # of dropout
         with computing(precision, CPU):  # type: ignore[arg-type]
@@ -112,11 +112,11 @@ def test_second_derivatives_are_taken_in_full_precision() -> None:
     vector = [torch.randn_like(p) for p in parameters]
 
     def loss(values: object) -> Tensor:
-        return torch.func.functional_call(network, dict(zip(names, values)), (inputs,)).square().mean()  # type: ignore[call-overload]
+        return torch.func.functional_call(network, dict(zip(names, values, strict=True)), (inputs,)).square().mean()  # type: ignore[call-overload]
 
     with computing("bf16", CPU):
         found = hessian_vector_product(loss, parameters, vector)
-    for rough, exact in zip(found, hessian_vector_product(loss, parameters, vector)):
+    for rough, exact in zip(found, hessian_vector_product(loss, parameters, vector), strict=True):
         assert torch.equal(rough, exact)
 
 
@@ -223,7 +223,7 @@ def test_scaled_steps_are_those_without_a_scale() -> None:
         for number, rows in enumerate(inputs.split(3)):
             with descend.microbatch(0.5, first=number == 0, last=number == 1):
                 descend(optimizer, network(rows).square().mean(), plus=more, weight=0.5)
-    for ours, theirs in zip(scaled.parameters(), plain.parameters()):
+    for ours, theirs in zip(scaled.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-6)
 
 

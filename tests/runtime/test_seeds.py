@@ -15,7 +15,7 @@ def test_a_seeded_block_draws_what_the_global_seed_would_give() -> None:
     expected = torch.rand(4), torch.randn(3), torch.randperm(9)
     with seeded(CPU, 5, "step", 2, 3):
         found = torch.rand(4), torch.randn(3), torch.randperm(9)
-    for a, b in zip(found, expected):
+    for a, b in zip(found, expected, strict=True):
         assert torch.equal(a, b)
 
 

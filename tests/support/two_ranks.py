@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.make_splits import make_splits
+from mslg.data.samples import Samples
 from mslg.data.source import make_source
-from mslg.data.splits import Samples, Splits
+from mslg.data.splits import Splits
 from mslg.methods import METHODS
 from mslg.runtime import distributed
 from mslg.training.loop import Position, train
@@ -124,7 +125,7 @@ def differences(name: str) -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    with distributed.joined(torch.device("cpu")):
+    with distributed.process_group(torch.device("cpu")):
         found = {name: differences(name) for name in sys.argv[1:]}
         if distributed.is_main_process():
             print(json.dumps(found))

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mslg.data.make_splits import make_splits
+from mslg.data.samples import Samples
 from mslg.data.source import make_source
-from mslg.data.splits import Samples, Splits
+from mslg.data.splits import Splits
 from mslg.methods.mslg.method import MSLG
 from mslg.training.evaluation import Evaluation
 from mslg.training.loop import NonFiniteLoss, Position, train

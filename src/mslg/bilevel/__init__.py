@@ -1,6 +1,7 @@
-"""The one engine: look-ahead weights, clean gradient, output tangent."""
+"""Bilevel optimization: look-ahead weights, clean gradient, output tangent."""
 
-from .engine import MODES, Bilevel, Kept, Meta, Mode, Part
+from .engine import Bilevel, BilevelOutput, KeptGradient, MicroBatch
+from .fallbacks import MODES, Mode
 from .hessian import hessian_vector_product
 
-__all__ = ["MODES", "Bilevel", "Kept", "Meta", "Mode", "Part", "hessian_vector_product"]
+__all__ = ["MODES", "Bilevel", "BilevelOutput", "KeptGradient", "MicroBatch", "Mode", "hessian_vector_product"]

@@ -1,9 +1,9 @@
-"""The tangent of a network's output, read off the graph that its forward pass has recorded.
+"""The tangent of a network's output, from the graph that autograd recorded in the forward pass.
 
-The backward pass needs every operand of the forward pass, so autograd has kept them. Walking the same graph in the
-other direction with the product rule gives the directional derivative for two forward passes' worth of arithmetic:
-nothing is computed a second time, dropout masks and batch statistics are those of the first pass by construction, and
-no module is called, so no buffer can change.
+The backward pass needs every operand of the forward pass, so autograd has saved them. Walking the graph in the other
+direction with the product rule gives the directional derivative for the arithmetic of two forward passes: nothing is
+recomputed, dropout masks and batch statistics are those of the first pass by construction, and no module is called, so
+no buffer can change.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..runtime.distributed import averaged
-from .rules import RULES, Unsupported, rule
-
-
-@rule("_MeanBackward")
-def mean_over_ranks(node: Any, tangent: Tensor) -> Tensor:
-    """Of several processes, each has its own part of the graph."""
-    return averaged([tangent])[0]
+from .rules import RULES, Unsupported
 
 
 def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Sequence[Tensor | None]) -> Tensor:
-    """D_direction of `output`, whose graph must still be there. Raises Unsupported where a node has no rule."""
+    """The derivative of `output` along the direction. Its graph must still exist. Raises Unsupported if a node has no
+    rule."""
     if output.grad_fn is None:
         return torch.zeros_like(output)
-    moves = {id(p): d for p, d in zip(parameters, direction) if d is not None}
+    moves = {id(p): d for p, d in zip(parameters, direction, strict=True) if d is not None}
     order, uses = _forward_order(output.grad_fn)
     uses[(output.grad_fn, output.output_nr)] += 1
     tangents: dict[tuple[Any, int], Tensor] = {}
@@ -43,7 +37,7 @@ def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Seque
             for edge in node.next_functions:
                 inputs.append(tangents.get(edge))
                 uses[edge] -= 1
-                if not uses[edge]:  # the last reader: activations-sized tensors are freed as early as can be
+                if not uses[edge]:  # the last use: tensors of the size of activations are freed as early as possible
                     tangents.pop(edge, None)
             if all(tangent is None for tangent in inputs):
                 continue
@@ -61,7 +55,7 @@ def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Seque
 
 
 def _forward_order(last: Any) -> tuple[list[Any], Counter[tuple[Any, int]]]:
-    """All nodes, every one after those it reads from, and how often each output is read."""
+    """All nodes, each after those it depends on, and how often each output is used."""
     order: list[Any] = []
     uses: Counter[tuple[Any, int]] = Counter()
     done: set[Any] = set()

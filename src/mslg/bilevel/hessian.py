@@ -1,4 +1,4 @@
-"""Hessian times vector, for methods that differentiate through a gradient step on the weights themselves."""
+"""Hessian-vector products, for methods that differentiate through a gradient step on the weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from ..runtime.precision import full_precision
 
 log = logging.getLogger("mslg")
 
-# The operators that have refused a second backward pass, by the message they refused with: told once.
-_told: set[str] = set()
+_logged: set[str] = set()  # the errors of operators without a second backward pass, each logged once
 
 
 def hessian_vector_product(
     loss: Callable[[Sequence[Tensor]], Tensor], parameters: Sequence[Tensor], vector: Sequence[Tensor]
 ) -> list[Tensor]:
-    """∇²loss(parameters)·vector, by double backward; where an operator refuses, with math attention, then by a
-    central difference of gradients. Always in full precision: little is left of a second derivative in half."""
+    """∇²loss(parameters)·vector by double backward. If an operator does not support it, with math attention, or else by
+    a central difference of gradients. Always in full precision: half is too coarse for second derivatives.
+
+    Args:
+        loss: from parameters to a 0-d loss.
+        parameters: where to take the Hessian.
+        vector: one tensor per parameter, of its shape.
+
+    Returns:
+        One tensor per parameter, of its shape.
+    """
     with full_precision(vector[0].device):
         return _product(loss, parameters, vector)
 
@@ -39,8 +47,8 @@ def _product(
         with sdpa_kernel(SDPBackend.MATH):
             return _twice(loss, parameters, vector)
     except RuntimeError:
-        if reason not in _told:
-            _told.add(reason)
+        if reason not in _logged:
+            _logged.add(reason)
             log.warning("no second derivative (%s); using differences of gradients instead", reason)
     return _difference(loss, parameters, vector)
 
@@ -51,12 +59,12 @@ def _twice(
     leaves = [p.detach().requires_grad_() for p in parameters]
     with torch.enable_grad():
         gradient = torch.autograd.grad(loss(leaves), leaves, create_graph=True, allow_unused=True)
-        used = [(g, v) for g, v in zip(gradient, vector) if g is not None]
+        used = [(g, v) for g, v in zip(gradient, vector, strict=True) if g is not None]
         if not all(g.requires_grad for g, _ in used):
-            # A constant gradient, or an operator that cuts its second derivative off: only a difference tells which.
+            # A constant gradient, or an operator without a second derivative: only a difference tells which.
             raise RuntimeError("a gradient without a graph of its own")
         product = torch.autograd.grad([g for g, _ in used], leaves, [v for _, v in used], allow_unused=True)
-    return [torch.zeros_like(p) if h is None else h for p, h in zip(leaves, product)]
+    return [torch.zeros_like(p) if h is None else h for p, h in zip(leaves, product, strict=True)]
 
 
 def _difference(
@@ -67,9 +75,9 @@ def _difference(
     step = torch.finfo(size.dtype).eps ** (1 / 3) * size.clamp_min(1e-3) / length.clamp_min(1e-30)
 
     def gradient_at(sign: int) -> list[Tensor]:
-        leaves = [(p.detach() + sign * step * v).requires_grad_() for p, v in zip(parameters, vector)]
+        leaves = [(p.detach() + sign * step * v).requires_grad_() for p, v in zip(parameters, vector, strict=True)]
         with torch.enable_grad():
             gradient = torch.autograd.grad(loss(leaves), leaves, allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, gradient)]
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(leaves, gradient, strict=True)]
 
-    return [(ahead - behind) / (2 * step) for ahead, behind in zip(gradient_at(1), gradient_at(-1))]
+    return [(ahead - behind) / (2 * step) for ahead, behind in zip(gradient_at(1), gradient_at(-1), strict=True)]

@@ -1,8 +1,8 @@
-"""Let go of activations that are cheap to restore, while the clean pass needs the room.
+"""Free activations that are cheap to recompute, while the clean pass needs the memory.
 
-In the common Conv → BatchNorm → ReLU chain autograd keeps two tensors of the same size a layer: the input of the batch
-norm and the output of the ReLU. The second is one element-wise kernel away from the first, so between the look-ahead
-and the tangent it need not be there. Restored values are bit-identical: the same kernels see the same numbers.
+In the common Conv → BatchNorm → ReLU chain autograd saves two tensors of the same size per layer: the input of the
+batch norm and the output of the ReLU. The second follows from the first by element-wise kernels, so it is not needed
+between the look-ahead and the tangent. Recomputed values are bit-identical: the same kernels run on the same numbers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 Identity = tuple[int, int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 
-_WORTH_IT = 1 << 16  # elements; smaller tensors are not worth a Python object
+_WORTH_IT = 1 << 16  # elements; smaller tensors are not worth the overhead
 
 
 class Saved:
-    """One tensor kept for the backward pass. It may be dropped once somebody has told how to restore it."""
+    """A tensor saved for the backward pass. It may be dropped if it can be recomputed from a batch norm."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor: Tensor | None = tensor.detach()
@@ -38,14 +38,14 @@ class Saved:
             self._version = self._tensor._version
         if self._tensor._version != self._version:
             raise RuntimeError(
-                f"an activation of shape {tuple(self._tensor.shape)} that the gradient needs has been changed by an "
-                "in-place operation; take the in-place operation out of the network"
+                f"an activation of shape {tuple(self._tensor.shape)} that the gradient needs was changed in place; "
+                "remove the in-place operation from the network"
             )
         return self._tensor
 
 
 class RecomputableActivations:
-    """Watches one forward pass through saved-tensor hooks; `release` then frees what can be restored."""
+    """Records a forward pass through saved-tensor hooks; `release` then frees what can be recomputed."""
 
     def __init__(self) -> None:
         self._saved: dict[Identity, Saved] = {}
@@ -58,7 +58,7 @@ class RecomputableActivations:
     def _pack(self, tensor: Tensor) -> Saved:
         if tensor.numel() < _WORTH_IT:
             return Saved(tensor)
-        # The ReLU and the layer behind it save the same tensor: one entry for both, or dropping one frees nothing.
+        # The ReLU and the next layer save the same tensor: they share an entry, or dropping one would free nothing.
         identity = _identity(tensor)
         saved = self._saved.get(identity)
         if saved is None:
@@ -66,7 +66,7 @@ class RecomputableActivations:
         return saved
 
     def release(self, output: Tensor) -> None:
-        """Drop every saved ReLU output whose batch norm kept its input. The graph of `output` stays usable."""
+        """Drop every saved ReLU output whose batch norm has saved its input. The graph of `output` stays usable."""
         seen: set[Any] = set()
         stack: list[Any] = [output.grad_fn]
         while stack:
@@ -90,7 +90,7 @@ def _identity(tensor: Tensor) -> Identity:
 def _is_batch_norm(node: Any) -> bool:
     if node is None or node.name() != "NativeBatchNormBackward0" or not node._saved_training:
         return False
-    # Scale and shift must be plain parameters (or absent): the node keeps the shift nowhere else.
+    # Scale and shift must be parameters (or absent): the node does not save the shift.
     return all(source is None or hasattr(source, "variable") for source, _ in node.next_functions[1:])
 
 

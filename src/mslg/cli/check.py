@@ -28,9 +28,10 @@ def check(
     from dataclasses import asdict
 
     from ..data.check import inspect
-    from ..data.images import Reading
+    from ..data.open import open_named
+    from ..data.open_clean import open_clean
+    from ..data.readers.options import Reading
     from ..data.source import Source
-    from ..runs.open_data import open_clean, open_named
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
     reading = Reading(corrupt="keep")  # corrupt images are what is looked for

@@ -55,9 +55,10 @@ def noise(
     if probabilities is not None:
         given["probabilities"] = str(probabilities)
 
+    from ..data.open import open_named
     from ..noise.plot import draw_transitions
     from ..noise.write import write_noisy
-    from ..runs.open_data import corrupted, open_named
+    from ..runs.open_data import corrupted
 
     source = open_named(data, seed=seed, root=root).train
     found = corrupted(source, kind, rate, seed=seed, settings=given)

@@ -1,1 +1,1 @@
-"""What is learned from: batches, sources, splits, images, texts, augmentation, and the readers of every format."""
+"""Data: batches, sources, splits, images, texts, augmentation, and one reader per format or data set."""

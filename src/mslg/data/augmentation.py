@@ -1,16 +1,16 @@
-"""What happens to a batch of images between the data and the network: random changes, and preparation.
+"""Image transforms between the data and the network: random augmentation, and preparation.
 
-Steps are named by words, in the order in which they are done:
+Steps are written as words, in the order in which they are applied:
 
-    flip  vertical-flip     each image mirrored, or not, by a coin of its own
-    crop-4                  padded by 4 black pixels on every side, then cut back to its size at a random place
+    flip  vertical-flip     each image mirrored with probability one half
+    crop-4                  padded by 4 black pixels on every side, then cropped back to its size at a random position
     resize-256              shorter side to 256;  resize-256x256 (height x width): both sides
-    centre-224              the middle 224 x 224 pixels
+    centre-224              the central 224 x 224 pixels
     rgb                     grey images repeated over three channels
     normalise-0.5           (x − 0.5)/0.5;  normalise-imagenet;  normalise-0.4,0.5,0.6/0.2,0.2,0.3 (means/deviations)
 
-The random ones are for training batches; the others prepare every batch, in training and in every measurement. A
-function from tensor to tensor, such as a torchvision v2 transform, may stand among the words.
+Random steps apply to training batches only; the others prepare every batch, in training and evaluation. A function from
+tensor to tensor, such as a torchvision v2 transform, may be used as a step too.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from ..runtime.seeds import derive, generator, seeded
 
 WORDS = ("flip", "vertical-flip", "crop-4", "resize-256", "resize-256x256", "centre-224", "rgb", "normalise-0.5")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-# Transforms of other libraries that prepare an image rather than vary it; all others are taken as random.
+# Deterministic transforms of other libraries; all others are assumed to be random.
 PREPARING = {"Normalize", "Resize", "CenterCrop", "ToDtype", "ConvertImageDtype", "Grayscale", "RGB", "Pad", "Identity"}
 
 
 def flip(images: Tensor, random: torch.Generator) -> Tensor:
     """Each image mirrored left to right with probability one half."""
-    return torch.where(_coins(images, random), images.flip(3), images)
+    return torch.where(_coin_flips(images, random), images.flip(3), images)
 
 
 def vertical_flip(images: Tensor, random: torch.Generator) -> Tensor:
-    """Each image turned upside down with probability one half."""
-    return torch.where(_coins(images, random), images.flip(2), images)
+    """Each image flipped upside down with probability one half."""
+    return torch.where(_coin_flips(images, random), images.flip(2), images)
 
 
 def crop(images: Tensor, random: torch.Generator, *, padding: int) -> Tensor:
-    """Each image padded with zeros and cut back to its size, at a place of its own."""
+    """Each image padded with zeros and cropped back to its size at a random position."""
     count, _, height, width = images.shape
-    places = torch.randint(2 * padding + 1, (2, count), generator=random).to(images.device)
+    offsets = torch.randint(2 * padding + 1, (2, count), generator=random).to(images.device)
     padded = functional.pad(images, (padding,) * 4)
-    rows = places[0, :, None] + torch.arange(height, device=images.device)  # (batch, height)
-    columns = places[1, :, None] + torch.arange(width, device=images.device)  # (batch, width)
+    rows = offsets[0, :, None] + torch.arange(height, device=images.device)  # (batch, height)
+    columns = offsets[1, :, None] + torch.arange(width, device=images.device)  # (batch, width)
     which = torch.arange(count, device=images.device)[:, None, None]
-    # Indexing with the channels last, so that one look-up takes all channels of a pixel.
-    cut = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
-    return cut.permute(0, 3, 1, 2).contiguous()
+    # With channels last, so that one lookup takes all channels of a pixel.
+    cropped = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
+    return cropped.permute(0, 3, 1, 2).contiguous()
 
 
 def normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """(x − mean)/deviation, one number for all channels or one a channel."""
+    """(x − mean)/deviation, with one number for all channels or one per channel."""
     for name, values in {"means": mean, "deviations": deviation}.items():
         if len(values) not in (1, images.shape[1]):
-            hint = 'put "rgb" before it' if images.shape[1] == 1 else "give one number, or one a channel"
+            hint = 'put "rgb" before it' if images.shape[1] == 1 else "pass one number, or one per channel"
             raise ValueError(f"normalise has {len(values)} {name}, the images {images.shape[1]} channels; {hint}")
     shape = (1, -1, 1, 1)
     return (images - images.new_tensor(mean).view(shape)) / images.new_tensor(deviation).view(shape)
 
 
 def resize(images: Tensor, height: int, width: int | None = None) -> Tensor:
-    """To height × width; with one number, the shorter side to it and the other in proportion."""
+    """To height × width; with one number, the shorter side to it and the other side in proportion."""
     if width is None:
         short = min(images.shape[2:])
         height, width = (int(height * side / short) for side in images.shape[2:])
@@ -77,24 +77,26 @@ def resize(images: Tensor, height: int, width: int | None = None) -> Tensor:
 
 
 def centre(images: Tensor, size: int) -> Tensor:
-    """The middle size × size pixels."""
+    """The central size × size pixels."""
     height, width = images.shape[2:]
     if min(height, width) < size:
-        raise ValueError(f"images of {height}×{width} have no middle {size}×{size}; put resize-{size} before it")
+        raise ValueError(
+            f"images of {height}×{width} are too small for a central {size}×{size}; put resize-{size} before it"
+        )
     top, left = round((height - size) / 2), round((width - size) / 2)
     return images[:, :, top : top + size, left : left + size]
 
 
 def rgb(images: Tensor) -> Tensor:
-    """Grey images as three equal channels; images with three channels as they are."""
+    """Greyscale images as three equal channels; images with three channels unchanged."""
     if images.shape[1] not in (1, 3):
-        raise ValueError(f"images of {images.shape[1]} channels cannot be made RGB; those of 1 or 3 channels can")
+        raise ValueError(f"images of {images.shape[1]} channels cannot be converted to RGB; they need 1 or 3 channels")
     return images.expand(-1, 3, -1, -1)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its word, what it does, and whether it draws random numbers."""
+    """One step: its word, its function, and whether it is random."""
 
     word: str
     function: Callable[..., Tensor]
@@ -106,13 +108,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Augment:
-    """Steps in order. `training` does all of them, `measuring` those that are not random."""
+    """A sequence of steps. `training` applies all of them, `measuring` only those that are not random."""
 
     steps: tuple[Step, ...] = ()
 
     @classmethod
     def parse(cls, words: Augment | str | Callable[..., Any] | Sequence[Any] | None) -> Augment:
-        """From words and functions; a single text may hold several words with spaces or plus signs between them."""
+        """From words and functions; a string may contain several words, separated by spaces or plus signs."""
         if isinstance(words, Augment):
             return words
         if words is None:
@@ -123,11 +125,11 @@ class Augment:
 
     @property
     def words(self) -> list[str]:
-        """The words it was made from; a function is named by its class or itself."""
+        """The words of the steps; for a function, its name or that of its class."""
         return [step.word for step in self.steps]
 
     def identity(self) -> list[str]:
-        """The words, with what a foreign function says of itself: two of one name may do different things."""
+        """The words, and the repr of functions: two of the same name may have different arguments."""
         return [
             f"{step.word} {step.function!r}" if isinstance(step.function, EachImage) else step.word
             for step in self.steps
@@ -143,17 +145,17 @@ class Augment:
         return Augment(tuple(step for step in self.steps if not step.random))
 
     def training(self, inputs: Any, seed: int, purpose: str, *position: int) -> Any:
-        """A training batch, changed at random as a function of the seed and the position."""
+        """A training batch, augmented as a function of the seed and the position."""
         if not self.steps:
             return inputs
         images, random = _images(inputs, self.words), generator(seed, purpose, *position)
         if not any(isinstance(step.function, EachImage) for step in self.steps):
             return self._apply(images, random)
-        with seeded(images.device, derive(seed, purpose), purpose, *position):  # foreign functions draw globally
+        with seeded(images.device, derive(seed, purpose), purpose, *position):  # functions use the global generator
             return self._apply(images, random)
 
     def measuring(self, inputs: Any) -> Any:
-        """A batch prepared for the network, without anything random."""
+        """A batch for evaluation, without random steps."""
         steps = self.prepared()
         return steps._apply(_images(inputs, steps.words), None) if steps.steps else inputs
 
@@ -168,7 +170,7 @@ UNCHANGED = Augment()
 
 @dataclass(frozen=True)
 class EachImage:
-    """A foreign function, image by image: on a whole batch a random transform would treat all images alike."""
+    """A function applied image by image: on a whole batch, a random transform would treat all images alike."""
 
     function: Callable[[Tensor], Tensor]
 
@@ -184,8 +186,8 @@ class EachImage:
 
 
 def _unrolled(words: Any) -> Iterator[Any]:
-    """Words and functions one after another. A composition such as `v2.Compose` is taken apart, so that of its parts
-    only the random ones are kept to training; a random choice among transforms stays what it is."""
+    """Words and functions as a flat sequence. A composition such as `v2.Compose` is unrolled, so that only its random
+    parts are left out of evaluation; a random choice among transforms is not."""
     if type(words).__name__ == "Compose" and hasattr(words, "transforms"):
         words = words.transforms
     if isinstance(words, list | tuple):
@@ -198,7 +200,7 @@ def _unrolled(words: Any) -> Iterator[Any]:
 def _step(word: Any) -> Step:
     if not isinstance(word, str):
         if not callable(word):
-            raise TypeError(f"{word!r} is no augmentation; give words ({', '.join(WORDS)}) or functions of a tensor")
+            raise TypeError(f"{word!r} is no augmentation; pass words ({', '.join(WORDS)}) or functions of a tensor")
         name = _name(word)
         return Step(name, EachImage(word), name not in PREPARING)
     name, _, argument = word.partition("-") if word != "vertical-flip" else (word, "", "")
@@ -236,14 +238,14 @@ def _normalisation(argument: str) -> tuple[tuple[float, ...], tuple[float, ...]]
 def _images(inputs: Any, words: list[str]) -> Tensor:
     if isinstance(inputs, Tensor) and inputs.dim() == 4 and inputs.is_floating_point():
         return inputs
-    found = f"{tuple(inputs.shape)} of {inputs.dtype}" if isinstance(inputs, Tensor) else type(inputs).__name__
+    actual = f"{tuple(inputs.shape)} of {inputs.dtype}" if isinstance(inputs, Tensor) else type(inputs).__name__
     raise ValueError(
         f"the augmentation {' '.join(words)} is for images as floats of shape (batch, channels, height, width); these "
-        f"inputs are {found}: leave the augmentation out, or do it in your Dataset"
+        f"inputs are {actual}: remove the augmentation, or apply it in your Dataset"
     )
 
 
-def _coins(images: Tensor, random: torch.Generator) -> Tensor:
+def _coin_flips(images: Tensor, random: torch.Generator) -> Tensor:
     return (torch.rand(len(images), generator=random) < 0.5).to(images.device)[:, None, None, None]
 
 

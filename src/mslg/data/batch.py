@@ -1,4 +1,4 @@
-"""What goes through the loop: a batch of samples, and inputs that may be a tensor, a tuple or a dict of tensors."""
+"""A batch of samples, and inputs that may be a tensor, or a tuple, list or dict of tensors."""
 
 from __future__ import annotations
 
@@ -16,34 +16,41 @@ Inputs = Any  # a tensor, or a tuple, list or dict of them: whatever the network
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some samples. There is no true label in it, so no method can look at one."""
+    """What a method gets in each step. It holds no true label, so no method can cheat.
 
-    index: Tensor  # position of each sample in its source: the key of every per-sample table
+    Args:
+        index: (batch,) int64 position of each sample in its source, the key of every per-sample table.
+        inputs: a tensor of shape (batch, ...), or a tuple, list or dict of such tensors.
+        label: (batch,) int64 given labels; in a clean batch, the verified ones.
+    """
+
+    index: Tensor
     inputs: Inputs
-    label: Tensor  # the given label; in a clean batch the verified one
+    label: Tensor
 
     def to(self, device: torch.device | str) -> Batch:
+        """The batch on another device."""
         to_gpu = torch.device(device).type == "cuda"
 
         def move(tensor: Tensor) -> Tensor:
             if to_gpu and tensor.device.type == "cpu":
-                tensor = tensor.pin_memory()  # only from such memory does the copy not wait for what the GPU is doing
+                tensor = tensor.pin_memory()  # only copies from pinned memory are asynchronous
             return tensor.to(device, non_blocking=True)
 
         return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label))
 
     def microbatches(self, count: int) -> list[Batch]:
-        """The batch in so many parts of nearly one size, but none of a single sample: batch norm cannot take it."""
+        """Up to `count` micro-batches of nearly equal size, at least 2 samples each: batch norm cannot take fewer."""
         count = max(1, min(count, len(self.index) // 2))
         if count == 1:
             return [self]
         bounds = [len(self.index) * number // count for number in range(count + 1)]
-        places = (slice(start, stop) for start, stop in pairwise(bounds))
-        return [Batch(self.index[here], map_inputs(itemgetter(here), self.inputs), self.label[here]) for here in places]
+        slices = [slice(start, stop) for start, stop in pairwise(bounds)]
+        return [Batch(self.index[part], map_inputs(itemgetter(part), self.inputs), self.label[part]) for part in slices]
 
 
 def map_inputs(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    """The same structure, with the function applied to every tensor in it."""
+    """Apply a function to every tensor of the inputs and keep their structure."""
     if isinstance(inputs, Tensor):
         return function(inputs)
     if isinstance(inputs, Mapping):
@@ -53,8 +60,19 @@ def map_inputs(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     return inputs
 
 
+def leaves(inputs: Inputs) -> list[Tensor]:
+    """Every tensor of the inputs."""
+    tensors: list[Tensor] = []
+    map_inputs(lambda tensor: tensors.append(tensor) or tensor, inputs)  # type: ignore[func-returns-value]
+    return tensors
+
+
 def call(network: nn.Module | Callable[..., Tensor], inputs: Inputs) -> Tensor:
-    """The network's logits: a tuple is spread over its positional arguments, a dict over its keywords."""
+    """Call a network: a tuple or list becomes its positional arguments, a dict its keyword arguments.
+
+    Returns:
+        (batch, classes) logits, in float32 or better.
+    """
     args, kwargs = arguments(inputs)
     return logits_of(network(*args, **kwargs))
 
@@ -67,7 +85,7 @@ def arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in what a network returned: itself, or the `logits` of a Hugging Face style output."""
+    """The logits in a network's output: the output itself, or the `logits` of a Hugging Face style output."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
@@ -75,4 +93,4 @@ def logits_of(output: Any) -> Tensor:
             f"the network returned {shape}; it must return logits of shape (batch, classes), "
             "or an object with such a tensor as its .logits"
         )
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))  # losses and tables are no matter of precision
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))  # losses and tables stay in full precision

@@ -1,12 +1,9 @@
-"""How samples are divided: a clean set out of the data or beside it, its parts, and what must not be in two of them."""
+"""Split data into training samples and the meta, select and report parts of the clean set."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,16 +11,17 @@ from torch import Tensor
 from ..runtime.distributed import rank, ranks
 from ..runtime.seeds import derive, numpy_generator
 from .augmentation import UNCHANGED, Augment
-from .source import Source, TensorStore, Worded, leaves
-from .splits import Samples, Splits
+from .content import contents, has_content
+from .samples import Samples
+from .source import Source
+from .splits import Splits
 
 log = logging.getLogger("mslg")
 
-SMALL = 200  # clean samples: with fewer, all of them are needed for the label learning and none is held out
-PIECE = 65_536  # samples that are compared at a time
-FEW = 20  # pairs that agree by chance
+SMALL = 200  # clean samples: with fewer, all are needed for the meta part and none is held out
+FEW = 20  # so few pairs of labels may all agree by chance
 PARTS = (0.6, 0.2, 0.2)  # meta, select, report
-FAR = 0.25  # total variation distance between class shares from which a clean set is called unlike the noisy one
+FAR = 0.25  # total variation distance between class shares above which a warning says that the sets differ
 
 
 def make_splits(
@@ -38,36 +36,49 @@ def make_splits(
     augment: Augment = UNCHANGED,
     augment_clean: bool = False,
 ) -> Splits:
-    """Training and clean parts. `clean` is a source with verified labels, a number of verified samples to take out of
-    the noisy source (class-balanced), or None. With `hold_out`, 200 clean samples or more are divided 60/20/20 into
-    meta, select and report parts; fewer all serve the label learning."""
+    """Split the data into training samples and clean parts.
+
+    Args:
+        noisy: the data with given labels.
+        clean: a source with verified labels, a number of verified samples to take out of `noisy` (class-balanced), or
+            None.
+        hold_out: whether to split 200 clean samples or more 60/20/20 into meta, select and report parts. Fewer are all
+            meta samples.
+        batch_size: training samples per step, over all processes.
+        clean_batch_size: clean samples per step; `batch_size` by default.
+        seed: of every shuffle and random choice.
+        device: where batches are moved to.
+        augment: transforms for training batches.
+        augment_clean: whether clean batches are augmented too.
+    """
     if batch_size < 2:
-        raise ValueError(f"a batch size of {batch_size} is too small; at least 2 samples are needed in a batch")
+        raise ValueError(f"batch_size is {batch_size}; a batch needs at least 2 samples")
     train = Samples(noisy.store, torch.arange(len(noisy)), noisy.label, origin=noisy)
     verified: Samples | None = None
     if isinstance(clean, int):
         chosen = _take_verified(noisy, clean, seed)
         labels = _verified_labels(noisy)[chosen]
         verified = Samples(noisy.store, chosen, labels, noisy.label[chosen], noisy)
-        train = train.at(_others(len(noisy), chosen))
+        train = train.at(_complement(len(noisy), chosen))
     elif clean is not None:
         check_clean(clean, noisy)
         train, given = _same_ids_to_clean(noisy, clean, train)
-        _refuse_same_content(noisy, clean, train)
+        _refuse_duplicates(noisy, clean, train)
         verified = Samples(clean.store, torch.arange(len(clean)), clean.label, given, clean)
     pairs = None if verified is None else verified.pairs()
     if verified and pairs and len(pairs[0]) >= FEW and torch.equal(*pairs) and not _all_verified(noisy):
-        # Verification that only confirms does not tell how labels go wrong: a matrix counted on it is the identity.
+        # A transition matrix counted on labels that were only ever confirmed is the identity.
         log.warning(
-            "all %d samples with a given and a verified label agree; the noise cannot be counted on them", len(pairs[0])
+            "the given and verified labels of all %d clean samples agree, so the noise cannot be estimated from them",
+            len(pairs[0]),
         )
         verified = replace(verified, given=None)
     check_train(train, noisy.classes)
     select = report = None
     if verified is not None and hold_out:
-        verified, select, report = _divide(verified, len(noisy.classes), seed)
+        verified, select, report = _split(verified, len(noisy.classes), seed)
     if batch_size < 2 * ranks():
-        raise ValueError(f"batch_size is {batch_size}; {ranks()} processes need at least 2 samples each a step")
+        raise ValueError(f"batch_size is {batch_size}; {ranks()} processes need at least 2 samples each per step")
     return Splits(
         train,
         verified,
@@ -85,7 +96,7 @@ def make_splits(
 
 
 def check_train(train: Samples, classes: tuple[str, ...]) -> None:
-    """A training set must have samples of at least two classes."""
+    """Raise unless there are training samples of at least two classes."""
     if len(train) < 2:
         raise ValueError(f"{len(train)} training samples are left; at least 2 are needed")
     present = train.label.unique()
@@ -97,9 +108,9 @@ def check_train(train: Samples, classes: tuple[str, ...]) -> None:
 
 
 def check_clean(clean: Source, noisy: Source) -> None:
-    """A clean set must not be empty; one that lacks a class, or has other class shares, gets a warning."""
+    """Raise if a clean set is empty or has other classes; warn if it lacks a class or has other class shares."""
     if len(clean) == 0:
-        raise ValueError('the clean set is empty; give at least a few verified samples a class, or clean="auto"')
+        raise ValueError('the clean set is empty; pass at least a few verified samples per class, or clean="auto"')
     if clean.classes != noisy.classes:
         extra, lacking = (
             ", ".join(sorted(set(left) - set(right))) or "none"
@@ -112,56 +123,65 @@ def check_clean(clean: Source, noisy: Source) -> None:
     missing = sorted(set(range(len(noisy.classes))) - set(clean.label.tolist()))
     if missing:
         names = ", ".join(noisy.classes[c] for c in missing)
-        log.warning("the clean set has no sample of: %s. Labels cannot be learned towards a class it lacks.", names)
+        log.warning("the clean set has no sample of: %s. Labels cannot be corrected to these classes.", names)
     _compare_shares(clean.label, noisy.label, noisy.classes)
 
 
 def _compare_shares(clean: Tensor, noisy: Tensor, classes: tuple[str, ...]) -> None:
-    """Warn when the clean set's class shares are further from the noisy set's than chance and taste allow."""
-    there, here = (torch.bincount(label, minlength=len(classes)).double() / len(label) for label in (clean, noisy))
-    distance = float((there - here).abs().sum() / 2)
-    # What a fair draw of this size differs by on average: few samples of many classes are never in proportion.
-    chance = float((here * (1 - here) / (2 * torch.pi * len(clean))).sqrt().sum())
+    """Warn if the clean set's class shares differ from the noisy set's by more than FAR and chance."""
+    clean_share, noisy_share = (
+        torch.bincount(label, minlength=len(classes)).double() / len(label) for label in (clean, noisy)
+    )
+    distance = float((clean_share - noisy_share).abs().sum() / 2)
+    # The expected distance of an unbiased draw of this size: few samples of many classes are never in proportion.
+    chance = float((noisy_share * (1 - noisy_share) / (2 * torch.pi * len(clean))).sqrt().sum())
     if distance <= FAR + chance:
         return
-    worst = int((there - here).abs().argmax())
+    worst = int((clean_share - noisy_share).abs().argmax())
     log.warning(
         "the clean set's class shares differ from the noisy set's by %.0f %% (most of all '%s': %.0f %% of the clean, "
-        "%.0f %% of the noisy labels). The labels learned lean towards the clean set's shares: draw it in proportion "
-        "if these are not the true ones, and read the macro accuracy.",
-        *(100 * distance, classes[worst], 100 * there[worst], 100 * here[worst]),
+        "%.0f %% of the noisy labels). Learned labels are biased towards the clean set's shares: draw it in proportion "
+        "if these are not the true ones, and look at the macro accuracy.",
+        *(100 * distance, classes[worst], 100 * clean_share[worst], 100 * noisy_share[worst]),
     )
 
 
 def clean_from_test(test: Source, count: int, kept: int | None, seed: int) -> tuple[Source, Source]:
-    """A clean set cut from the test set, and what is left of it (or `kept` samples of that): the paper's protocol, for
-    comparison with its numbers. Both are class-balanced."""
+    """Take a clean set out of the test set, class-balanced: the paper's protocol, for comparison with its numbers.
+
+    Returns:
+        The clean set, and `kept` of the remaining test samples (all of them by default).
+    """
     rest = len(test) - count if kept is None else kept
     if count < 1 or rest < 1 or count + rest > len(test):
         raise ValueError(
-            f"{count} clean and {rest} test samples were asked for out of a test set of {len(test)}; "
+            f"{count} clean and {rest} test samples were requested from a test set of {len(test)}; "
             f"together they may be at most {len(test)}"
         )
     classes = len(test.classes)
     chosen = balanced(test.label, count, classes, seed)
-    others = _others(len(test), chosen)
+    others = _complement(len(test), chosen)
     tested = others[balanced(test.label[others], rest, classes, seed)]
     return test.at(chosen), test.at(tested)
 
 
 def held_out_of_train(source: Source, count: int, seed: int) -> tuple[Source, Source]:
-    """The training samples without `count` verified ones, and these as a test set: settings are chosen on it, so that
-    the real test set stays unseen."""
+    """Hold out `count` verified training samples as a test set for choosing settings, so that the real test set stays
+    unseen.
+
+    Returns:
+        The remaining training samples, and the held-out ones.
+    """
     labels = _verified_labels(source, "test")
     if not 0 < count < int((labels >= 0).sum()):
-        raise ValueError(f"{count} test samples were asked for; from 1 to {int((labels >= 0).sum()) - 1} are possible")
+        raise ValueError(f"{count} test samples were requested; from 1 to {int((labels >= 0).sum()) - 1} are possible")
     chosen = balanced(labels, count, len(source.classes), derive(seed, "test from train"))
     test = source.at(chosen)
-    return source.at(_others(len(source), chosen)), replace(test, label=labels[chosen], true_label=None)
+    return source.at(_complement(len(source), chosen)), replace(test, label=labels[chosen], true_label=None)
 
 
 def _all_verified(source: Source) -> bool:
-    """Samples taken out of such data are a fair draw: if all their labels are right, nearly all labels are."""
+    """Samples taken out of such data are an unbiased draw: if all their labels are right, nearly all labels are."""
     return source.verified_label is not None and bool((source.verified_label >= 0).all())
 
 
@@ -170,7 +190,7 @@ def _verified_labels(source: Source, part: str = "clean") -> Tensor:
         return source.verified_label
     otherwise = ', or use clean="auto"' if part == "clean" else ""
     raise ValueError(
-        f"a number of {part} samples was asked for, but the data says nowhere which labels are verified; "
+        f"a number of {part} samples was requested, but the data has no verified labels; "
         f"pass a separate {part} set, or add verified labels (-1 where unknown){otherwise}"
     )
 
@@ -179,10 +199,10 @@ def _take_verified(source: Source, count: int, seed: int) -> Tensor:
     labels = _verified_labels(source)
     available = int((labels >= 0).sum())
     if not 0 < count <= available:
-        raise ValueError(f"{count} clean samples were asked for; between 1 and {available} are possible here")
+        raise ValueError(f"{count} clean samples were requested; from 1 to {available} are possible")
     if count < available < len(source):
         log.info(
-            "%d more samples are verified and stay in training with their given labels; %d would use all",
+            "%d more verified samples stay in training with their given labels; clean=%d would use all",
             available - count,
             available,
         )
@@ -190,12 +210,12 @@ def _take_verified(source: Source, count: int, seed: int) -> Tensor:
 
 
 def balanced(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
-    """Positions of `count` samples, spread over the classes as evenly as the data allows. Labels of −1 are not used."""
+    """Positions of `count` random samples, spread over the classes as evenly as possible. Labels of −1 are skipped."""
     random = numpy_generator(seed, "balanced choice")
     known = (labels >= 0).nonzero().flatten()
     grouped = known[labels[known].argsort(stable=True)].split(labels[known].bincount(minlength=classes).tolist())
     queues = [random.permutation(members.numpy()) for members in grouped]
-    # Round after round, one sample of every class that still has some; the last round takes random classes.
+    # Each round takes one sample of every class that has some left; the last one takes random classes.
     chosen: list[int] = []
     depth = 0
     while len(chosen) < count:
@@ -207,13 +227,13 @@ def balanced(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
     return torch.tensor(sorted(chosen), dtype=torch.int64)
 
 
-def _others(count: int, chosen: Tensor) -> Tensor:
+def _complement(count: int, chosen: Tensor) -> Tensor:
     keep = torch.ones(count, dtype=torch.bool)
     keep[chosen] = False
     return keep.nonzero().flatten()
 
 
-def _divide(verified: Samples, classes: int, seed: int) -> tuple[Samples, Samples | None, Samples | None]:
+def _split(verified: Samples, classes: int, seed: int) -> tuple[Samples, Samples | None, Samples | None]:
     if len(verified) < SMALL:
         return verified, None, None
     rest = torch.arange(len(verified))
@@ -226,44 +246,33 @@ def _divide(verified: Samples, classes: int, seed: int) -> tuple[Samples, Sample
 
 
 def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Samples, Tensor | None]:
-    """A sample that is in both sets by id leaves the training set and keeps both its labels. Returns the training
-    samples left, and the label each clean sample had been given (−1 where unknown)."""
+    """Remove samples from training that are also in the clean set by id.
+
+    Returns:
+        The remaining training samples, and the label each clean sample was given (−1 where unknown).
+    """
     if not (noisy.ids_given and clean.ids_given):
         return train, None
-    # The clean set is the small one: its ids are kept, the noisy set's only looked at.
-    place = {name: position for position, name in enumerate(clean.ids)}
-    both = [(position, place[name]) for position, name in enumerate(noisy.ids) if name in place]
-    if not both:
+    # The clean set is the small one, so the lookup table holds its ids.
+    in_clean = {name: position for position, name in enumerate(clean.ids)}
+    shared = {position: in_clean[name] for position, name in enumerate(noisy.ids) if name in in_clean}
+    if not shared:
         return train, None
-    here = torch.tensor([a for a, _ in both])
-    there = torch.tensor([b for _, b in both])
-    log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(both))
-    given = torch.full((len(clean),), -1).scatter(0, there, noisy.label[here])
-    return train.at(_others(len(noisy), here)), given
+    log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(shared))
+    moved = torch.tensor(list(shared))
+    given = torch.full((len(clean),), -1).scatter(0, torch.tensor(list(shared.values())), noisy.label[moved])
+    return train.at(_complement(len(noisy), moved)), given
 
 
-def _refuse_same_content(noisy: Source, clean: Source, train: Samples) -> None:
-    if not all(isinstance(store, TensorStore | Worded) for store in (noisy.store, clean.store)):
-        return  # lazily read inputs are compared by `mslg check`
-    # The clean set is the small one: its contents are kept, the noisy set's only looked at.
-    verified = {key: position for position, key in enumerate(_content(clean.store, torch.arange(len(clean))))}
-    for position, key in zip(train.index.tolist(), _content(noisy.store, train.index)):
+def _refuse_duplicates(noisy: Source, clean: Source, train: Samples) -> None:
+    """Raise if a clean sample has the same content as a training sample."""
+    if not (has_content(noisy.store) and has_content(clean.store)):
+        return  # `mslg check` compares inputs that are read lazily
+    verified = {key: position for position, key in enumerate(contents(clean.store, torch.arange(len(clean))))}
+    for position, key in zip(train.index.tolist(), contents(noisy.store, train.index), strict=True):
         if key in verified:
             raise ValueError(
                 f"sample '{clean.ids[verified[key]]}' of the clean set has the same content as sample "
                 f"'{noisy.ids[position]}' of the noisy set; the clean set must not be part of the training data: "
-                "remove it there, or give both the same id and it is moved for you"
+                "remove it there, or give both the same id so that it is moved automatically"
             )
-
-
-def _content(store: Any, index: Tensor) -> Iterator[bytes]:
-    if isinstance(store, Worded):
-        yield from (store.text(position).encode(errors="replace") for position in index.tolist())
-        return
-    for piece in index.split(PIECE):  # a copy of a whole set may not fit into memory a second time
-        tensors = [tensor[piece].reshape(len(piece), -1).contiguous() for tensor in leaves(store.tensors)]
-        for row in zip(*tensors):
-            digest = hashlib.blake2b(digest_size=12)
-            for part in row:
-                digest.update(part.numpy().tobytes())
-            yield digest.digest()

@@ -55,7 +55,7 @@ class SampleTable(nn.Module):
         self._mapped: MappedSampleTable | None = None
         self._obsolete: list[MappedSampleTable] = []  # files of another number of processes, until the next checkpoint
         if path is None:
-            shape = (distributed.own_rows(samples), *columns)
+            shape = (distributed.local_count(samples), *columns)
             self.register_buffer("rows", torch.zeros(shape, dtype=dtype, device=device))
 
     @property
@@ -67,20 +67,20 @@ class SampleTable(nn.Module):
 
     def _file(self, rank: int, ranks: int) -> MappedSampleTable:
         assert self.path is not None
-        rows = distributed.own_rows(self.samples, (rank, ranks))
+        rows = distributed.local_count(self.samples, (rank, ranks))
         width = torch.Size(self.columns).numel()
         return MappedSampleTable(_of_rank(self.path, rank, ranks), rows, width, self.dtype, journal=self.journal)
 
     def __getitem__(self, index: Tensor) -> Tensor:
         """A copy of the rows of these samples."""
-        place = distributed.place(index)
+        place = distributed.local_rows(index)
         if (file := self.file) is None:
             rows = self.rows  # looked up once: of a module that is slow
             return rows.index_select(0, place.to(rows.device))
         return file.get(place.cpu()).view(-1, *self.columns).to(index.device)
 
     def __setitem__(self, index: Tensor, values: Tensor) -> None:
-        place = distributed.place(index)
+        place = distributed.local_rows(index)
         if (file := self.file) is None:
             rows = self.rows
             rows.index_copy_(0, place.to(rows.device), values.to(rows.device, rows.dtype))
@@ -133,7 +133,7 @@ class SampleTable(nn.Module):
             index = torch.arange(rank, self.samples, ranks)
             own = index[index % distributed.ranks() == distributed.rank()]
             for piece in pieces_of(own, max(1, torch.Size(self.columns).numel())):
-                file.rows[distributed.place(piece)] = other.rows[piece // ranks]
+                file.rows[distributed.local_rows(piece)] = other.rows[piece // ranks]
         if distributed.rank() == 0:
             self._obsolete = others
         distributed.barrier()

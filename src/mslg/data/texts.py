@@ -1,7 +1,7 @@
-"""Texts as inputs: each becomes a row of numbers, one for each frequent word, by TF-IDF.
+"""Texts as inputs: TF-IDF vectors over the most frequent words.
 
-The words and their weights are those of the training texts. Clean and test texts are encoded with the same, and so is
-every later text: a run keeps them in `vocabulary.json`.
+The vocabulary and its weights come from the training texts. Clean, test and later texts are encoded with the same ones,
+which a run stores in `vocabulary.json`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 
 Texts = Sequence[str] | np.ndarray[Any, Any]
 
-WORDS = 4096  # of the vocabulary, the most frequent ones
+WORDS = 4096  # the size of a vocabulary
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and how much each weighs: a word that is in few texts says more of these."""
+    """Words and their inverse document frequencies."""
 
     words: tuple[str, ...]
     weights: tuple[float, ...]
@@ -41,28 +41,28 @@ class Vocabulary:
         except ValueError as error:
             raise ValueError(
                 f"the texts of {name} have no words of two letters or more, such as '{texts[0][:40]}'; "
-                "if they are something else than texts, encode them as numbers and give these"
+                "if they are not texts, encode them as numbers and pass those"
             ) from error
-        # Rounded to what a file shows, so that a vocabulary read from one encodes to the same bits.
+        # Rounded as in the file, so that a vocabulary read from it encodes to the same bits.
         weights = [float(f"{weight:.6g}") for weight in vectorizer.idf_]
         return cls(tuple(map(str, vectorizer.get_feature_names_out())), tuple(weights))
 
     @classmethod
     def read(cls, path: Path | str) -> Vocabulary:
         """From the `vocabulary.json` of a run."""
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        return cls(tuple(found["words"]), tuple(found["weights"]))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(tuple(content["words"]), tuple(content["weights"]))
 
     def as_dict(self) -> dict[str, Any]:
-        """What the file holds."""
+        """The content of `vocabulary.json`."""
         return {"words": list(self.words), "weights": list(self.weights)}
 
     def encode(self, texts: Texts) -> Tensor:
-        """(texts, words) rows of length 1: the logarithm of a word's count, by its weight."""
+        """(texts, words) rows of length 1: logarithmic word counts times the weights."""
         return torch.from_numpy(self.sparse(texts).toarray())
 
     def sparse(self, texts: Texts) -> Any:
-        """The same as a sparse matrix of SciPy: nearly all of it is zero."""
+        """The same as a sparse matrix of SciPy."""
         return self._vectorizer.transform(texts)
 
     @cached_property
@@ -73,7 +73,7 @@ class Vocabulary:
 
 
 class TextStore:
-    """Texts, handed out as rows of numbers."""
+    """Texts, encoded by a vocabulary."""
 
     def __init__(self, texts: np.ndarray[Any, Any], vocabulary: Vocabulary, rows: Any = None) -> None:
         self.texts, self.vocabulary = texts, vocabulary
@@ -87,7 +87,7 @@ class TextStore:
         return TextStore(self.texts[positions], self.vocabulary, self._rows[positions])
 
     def text(self, position: int) -> str:
-        """What a person reads."""
+        """A text as a person reads it."""
         return str(self.texts[position])
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -96,5 +96,5 @@ class TextStore:
 
 
 def vocabulary_of(store: object) -> Vocabulary | None:
-    """The words that the texts of a store were encoded by; None if it holds no texts."""
+    """The vocabulary of a store of texts; None if it holds no texts."""
     return store.vocabulary if isinstance(store, TextStore) else None

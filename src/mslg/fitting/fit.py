@@ -17,7 +17,7 @@ from ..runs.execute import execute
 from ..runs.folder import Run
 from ..runs.run_data import RunData, open_run_data
 from ..runs.settings import DEFAULT_METHOD, Named, Options, Settings, Train, default_of, hints, made
-from ..runtime.distributed import joined, local_device
+from ..runtime.distributed import local_device, process_group
 from .prepare import device_named, prepare
 from .result import Result
 
@@ -97,7 +97,7 @@ def fit_settings(tables: Mapping[str, Mapping[str, Any]], *, decisions: Any = No
 
 def run(settings: Settings, data: RunData, options: Options, head: str | None, decisions: Any) -> Result:
     """Prepare a run and carry it out, in all processes that a launcher such as torchrun has started."""
-    with joined(local_device(device_named(options.device))):
+    with process_group(local_device(device_named(options.device))):
         return Result.of(execute(prepare(settings, data, options, head=head, decisions=decisions), options))
 
 

@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 
 from ..data.augmentation import Augment
 from ..data.make_splits import make_splits
+from ..data.samples import Samples
 from ..data.source import Source
-from ..data.splits import Samples, Splits
+from ..data.splits import Splits
 from ..issues.error_rate import check_fdr
 from ..methods import METHODS
 from ..registry import expect_name, unknown

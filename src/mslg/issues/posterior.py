@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.splits import Samples, Splits
+from ..data.samples import Samples
+from ..data.splits import Splits
 from ..noise.transition_matrix import count, deconvolved, smooth
 from ..runtime.seeds import generator
 from ..training.evaluation import predictions

@@ -14,8 +14,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import Subset
 
+from ..data.batch import leaves
 from ..data.images import eight_bits
-from ..data.source import DatasetStore, InputStore, Located, Source, Worded, leaves
+from ..data.source import Source
+from ..data.stores import DatasetStore, InputStore, Located, Worded
 from ..runtime.seeds import seeded
 
 NATIVE = 64  # pixels: a picture whose long side is no longer stays as it is, without loss

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from ..data.sample_table import pieces_of
-from ..data.source import Located, Source
+from ..data.source import Source
 from ..data.splits import Splits
+from ..data.stores import Located
 from ..runtime.files import replacing
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory

@@ -18,8 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.batch import call
+from ..data.samples import Samples
 from ..data.source import Source
-from ..data.splits import Samples, Splits
+from ..data.splits import Splits
+from ..networks.head import recorded_inputs
 from ..runtime.files import write_atomically
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
@@ -106,15 +108,10 @@ def _nearest(method: Method, data: Splits, suspects: Samples, clean: Samples | N
 def _features(method: Method, data: Splits, samples: Samples) -> Iterator[Tensor]:
     """What goes into the head of the deployed network, each row of length 1, a batch at a time."""
     network = method.deployed()
-    seen: list[Tensor] = []
-    watching = method.task.head(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    try:
+    with recorded_inputs(method.task.head(network)) as features:
         for batch in data.in_order(samples):
-            seen.clear()
             call(network, batch.inputs)
-            yield F.normalize(seen[-1].flatten(1).float().cpu(), dim=1)
-    finally:
-        watching.remove()
+            yield F.normalize(features[0].flatten(1).float().cpu(), dim=1)
 
 
 def _names(clean: Samples | None, places: list[int]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..data.batch import Batch, call
 from ..networks.two_networks import TwoNetworks, mean_log_probs
-from ..runtime.distributed import gathered, own_part, ranks
+from ..runtime.distributed import gathered, local_slice, ranks
 from ..training.losses import cross_entropy
 from ..training.method import Method, StepResult, Task
 
@@ -105,7 +105,9 @@ def mean_of(losses: Tensor, chosen: Tensor) -> Tensor:
     if ranks() == 1:
         return losses[chosen].mean()
     whole = len(losses) * ranks()
-    counted = losses.new_zeros(whole).index_fill_(0, chosen, 1.0)[own_part(whole)]  # a mask would wait for the device
+    counted = losses.new_zeros(whole).index_fill_(0, chosen, 1.0)[
+        local_slice(whole)
+    ]  # a mask would wait for the device
     return (losses * counted).sum() / len(chosen) * ranks()
 
 

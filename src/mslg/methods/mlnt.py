@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..bilevel import Bilevel, hessian_vector_product
-from ..bilevel.tangent_modes import Pass
+from ..bilevel.tangent_modes import ForwardPass
 from ..data.batch import Batch, Inputs, call
 from ..networks.evaluating import evaluating
-from ..networks.head import head_inputs
-from ..runtime.distributed import averaged, from_first, gathered, own_part
+from ..networks.head import recorded_inputs
+from ..runtime.distributed import averaged, broadcast_tensor, gathered, local_slice
 from ..training.losses import cross_entropy, forward_kl
 from ..training.method import Method, StepResult, Task
 from ..training.schedules import Restarted
@@ -152,22 +152,22 @@ class MLNT(Method):
         """(labelings, batch): the given labels, some of them replaced by a near neighbour's in the whole batch."""
         near, label = self.nearest(batch.inputs), gathered(batch.label)
         size = len(label)
-        order = from_first(torch.rand(self.labelings, size, device=near.device))
+        order = broadcast_tensor(torch.rand(self.labelings, size, device=near.device))
         picked = order.argsort(1) < round(self.replaced * size)
-        choice = from_first(torch.randint(near.shape[1], (size, self.labelings), device=near.device))
+        choice = broadcast_tensor(torch.randint(near.shape[1], (size, self.labelings), device=near.device))
         theirs = label[near.gather(1, choice)].T
-        return torch.where(picked, theirs, label)[:, own_part(size)]
+        return torch.where(picked, theirs, label)[:, local_slice(size)]
 
     def nearest(self, inputs: Inputs) -> Tensor:
         """(whole batch, neighbours): positions of the samples nearest to each one in the frozen features."""
-        with evaluating(self.features), head_inputs(self.task.head(self.features)) as collected:
+        with evaluating(self.features), recorded_inputs(self.task.head(self.features)) as recorded:
             call(self.features, inputs)
-        features = collected[-1].flatten(1)
+        features = recorded[0].flatten(1)
         every = gathered(features.to(torch.promote_types(features.dtype, torch.float32)))
         distance = torch.cdist(every, every).fill_diagonal_(math.inf)
         return distance.topk(min(self.neighbours, len(distance) - 1), largest=False).indices
 
-    def meta_gradient(self, done: Pass, target: Tensor, labelings: Tensor) -> tuple[list[Tensor], Tensor]:
+    def meta_gradient(self, done: ForwardPass, target: Tensor, labelings: Tensor) -> tuple[list[Tensor], Tensor]:
         """The gradient of the mean consistency loss over these labelings, one tensor per parameter, and that loss."""
         total = [torch.zeros_like(p) for p in self.engine.parameters]
         consistency = torch.zeros_like(target[0, 0])
@@ -192,6 +192,6 @@ def _mean_cross_entropy(labels: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda logits: cross_entropy(logits.log_softmax(1), labels).mean()
 
 
-def _through(done: Pass, loss: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Tensor]], Tensor]:
+def _through(done: ForwardPass, loss: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Tensor]], Tensor]:
     """The loss as a function of the parameters, with the dropout masks of the recorded pass."""
     return lambda parameters: loss(done.again(parameters))

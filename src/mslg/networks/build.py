@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from ..data.augmentation import UNCHANGED, Augment
-from ..data.batch import Inputs, call
-from ..data.source import Source, Worded, leaves
+from ..data.batch import Inputs, call, leaves
+from ..data.source import Source
+from ..data.stores import Worded
 from . import NETWORKS
 from .head import fit_head
 from .libraries import LIBRARIES

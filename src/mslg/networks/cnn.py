@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 
 class CNN8(nn.Module):
-    """Widths 64-64, 128-128, 196-196, then 256, each with batch norm and ReLU; `width` scales them all from 64."""
+    """Widths 64-64, 128-128, 196-196, then 256, each with batch norm and ReLU; `width` scales all from 64."""
 
     def __init__(self, classes: int = 10, *, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         widths = [width, 2 * width, 196 * width // 64]
         blocks: list[nn.Module] = []
-        for before, after in zip([channels, *widths], widths):
+        for before, after in zip([channels, *widths[:-1]], widths, strict=True):
             blocks += [*_convolution(before, after), *_convolution(after, after), nn.MaxPool2d(2, ceil_mode=True)]
-        # Pooling to 4×4 changes nothing for 32×32 inputs and lets other sizes through.
+        # Pooling to 4×4 changes nothing for 32×32 inputs and allows other sizes.
         self.features = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(4), nn.Flatten())
         hidden = 4 * width
         self.neck = nn.Sequential(nn.Linear(16 * widths[-1], hidden), nn.BatchNorm1d(hidden), nn.ReLU())

@@ -1,7 +1,7 @@
-"""Frozen features: a backbone looks at every sample once, and the method then trains a small head on what it saw.
+"""Frozen features: a backbone encodes every sample once, and the method trains a small network on the result.
 
-Features are kept on disk by content (backbone, its weights, how the images are prepared, the samples), so the next run
-on the same data, with whatever noise, method or seed, starts at once. The folder is MSLG_CACHE, or ~/.cache/mslg.
+Features are cached on disk by content (backbone, its weights, the preparation of the images, the samples), so the next
+run on the same data, with any noise, method or seed, starts at once. The folder is MSLG_CACHE, or ~/.cache/mslg.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ import torch
 from torch import Tensor, nn
 
 from ..data.augmentation import UNCHANGED, Augment
-from ..data.batch import call, map_inputs
-from ..data.source import Source, TensorStore, leaves
+from ..data.batch import call, leaves, map_inputs
+from ..data.source import Source
+from ..data.stores import TensorStore
 from ..runtime.seeds import seeded
 from .build import example_of, network_factory
-from .head import find_head
+from .head import find_head, recorded_inputs
 from .weights import weights_hash
 
 log = logging.getLogger("mslg")
 
-PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT"}  # an untrained backbone of a library is never what is meant
-PROBES = 64  # samples whose inputs stand for those of a set that is read lazily
+PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT"}  # nobody means an untrained backbone of a library
+PROBES = 64  # samples whose inputs are hashed for a set that is read lazily
 
 
 def cache_folder() -> Path:
-    """Where features are kept."""
+    """Where features are cached."""
     return Path(os.environ.get("MSLG_CACHE") or Path.home() / ".cache" / "mslg")
 
 
 def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augment:
-    """How images are prepared for a backbone: as asked for, or as the libraries' networks were trained."""
+    """How images are prepared for a backbone: as in `augment`, or by default as for the libraries' training."""
     if augment.random:
         left_out = [step.word for step in augment.steps if step.random]
-        log.warning("features are computed once, so nothing random is done to the images: %s", " ".join(left_out))
+        log.warning("features are computed once, so random augmentation is left out: %s", " ".join(left_out))
     prepared = augment.prepared()
     if prepared.steps or name.partition(":")[0] not in PRETRAINED:
         return prepared
@@ -55,12 +56,12 @@ def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augm
 
 
 def backbone(name: str, source: Source, *, prepare: Augment = UNCHANGED, weights: str | None = None) -> nn.Module:
-    """A network by name, with its library's own pretrained weights unless others are given."""
+    """A network by name, with its library's pretrained weights unless others are passed."""
     kind = name.partition(":")[0]
     if weights is None and ":" not in name:
-        log.warning("the backbone %s is untrained, so its features say little; give weights=FILE", name)
+        log.warning("the backbone %s is untrained, so its features are of little use; pass weights=FILE", name)
     factory = network_factory(name, source, augment=prepare, weights=weights or PRETRAINED.get(kind))
-    with seeded(torch.device("cpu"), 0, "backbone"):  # whatever is drawn does not depend on the run
+    with seeded(torch.device("cpu"), 0, "backbone"):  # a new head must not depend on the run
         return factory()
 
 
@@ -75,27 +76,42 @@ def extract(
     device: str | torch.device = "auto",
     progress: bool = True,
 ) -> Source:
-    """The same samples with what goes into the network's head in place of their inputs."""
+    """Replace the inputs of a source by features, the inputs of the network's head.
+
+    Args:
+        source: the samples.
+        network: the backbone; its weights are not changed.
+        prepare: how its inputs are prepared; random steps are not allowed.
+        name: what to call the backbone in messages and in the cache.
+        cache: the cache's folder; `cache_folder()` by default.
+        batch_size: samples per forward pass.
+        device: where the backbone runs; "auto" for the GPU if there is one.
+        progress: whether to show a progress bar.
+
+    Returns:
+        A source whose inputs have the shape (samples, features).
+    """
     title = name or type(network).__name__
     head, layer = find_head(network)
     folder = (cache_folder() if cache is None else Path(cache)) / "features"
     path = folder / f"{_file_name(title)}-{_key(source, network, head, prepare, title)}.npy"
-    features = _kept(path, len(source))
+    features = _cached(path, len(source))
     if features is None:
         folder.mkdir(parents=True, exist_ok=True)
-        where = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        _compute(source, network, layer, prepare, path, batch_size, torch.device(where), title, progress)
-        features = _kept(path, len(source))
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        _compute(source, network, layer, prepare, path, batch_size, torch.device(device), title, progress)
+        features = _cached(path, len(source))
         assert features is not None
     else:
-        log.info("features of %d samples by %s were computed before: %s", len(source), title, path)
+        log.info("using cached features of %d samples by %s: %s", len(source), title, path)
     if callable(getattr(source.store, "path", None)):
         return replace(source, store=FilesFeatures(features, source.store))
     return replace(source, store=TensorStore(features), shown=source.store if source.shown is None else source.shown)
 
 
 class FilesFeatures(TensorStore):
-    """Features of files, which still know where these are: the list of labels names them."""
+    """Features of files, with the paths of the files."""
 
     def __init__(self, features: Tensor, files: Any) -> None:
         super().__init__(features)
@@ -106,9 +122,9 @@ class FilesFeatures(TensorStore):
         return FilesFeatures(self.tensors[torch.from_numpy(positions)], self._files.at(positions))
 
     def path(self, position: int) -> Path:
-        """Where the file behind a row of features is."""
-        found: Path = self._files.path(position)
-        return found
+        """Where the file of a row of features is."""
+        path: Path = self._files.path(position)
+        return path
 
 
 def _compute(
@@ -122,26 +138,24 @@ def _compute(
     title: str,
     progress: bool,
 ) -> None:
-    """Write the features to a file of their own and give it its name at the end: what has the name is complete."""
+    """Write the features to a temporary file and rename it at the end, so that a file of this name is complete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    seen: list[Tensor] = []
-    watching = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     was_training = network.training
     network.eval().to(device)
     rows: np.ndarray[Any, Any] | None = None
     done = 0
     try:
-        with _bar(f"features ({title})", len(source), progress) as bar, torch.inference_mode():
+        title = f"features ({title})"
+        with _bar(title, len(source), progress) as bar, torch.inference_mode(), recorded_inputs(layer) as recorded:
             for inputs in source.store.batches(torch.arange(len(source)).split(batch_size)):
-                seen.clear()
                 call(network, map_inputs(lambda tensor: tensor.to(device), prepare.measuring(inputs)))
-                found = seen[-1].flatten(1).float().cpu().numpy()
+                features = recorded[0].flatten(1).float().cpu().numpy()
                 if rows is None:
-                    shape = (len(source), found.shape[1])
+                    shape = (len(source), features.shape[1])
                     rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-                rows[done : done + len(found)] = found
-                done += len(found)
-                bar.advance(len(found))
+                rows[done : done + len(features)] = features
+                done += len(features)
+                bar.advance(len(features))
         assert isinstance(rows, np.memmap)
         rows.flush()
         temporary.replace(path)
@@ -151,35 +165,34 @@ def _compute(
         hint = "free some space, or name another folder in MSLG_CACHE"
         raise OSError(error.errno, f"could not write {path} ({error.strerror}); {hint}") from error
     finally:
-        watching.remove()
         network.train(was_training)
         temporary.unlink(missing_ok=True)
 
 
-def _kept(path: Path, samples: int) -> Tensor | None:
-    """Features computed before, mapped from the file rather than read: pages come in as they are used."""
+def _cached(path: Path, samples: int) -> Tensor | None:
+    """Cached features, memory-mapped rather than read."""
     try:
         rows = np.load(path, mmap_mode="c", allow_pickle=False)
     except FileNotFoundError:
         return None
     except (ValueError, EOFError, OSError) as error:
-        log.warning("%s is damaged (%s) and is computed anew", path, error)
+        log.warning("%s is damaged (%s) and is computed again", path, error)
         return None
     return torch.from_numpy(rows) if len(rows) == samples else None
 
 
 def _key(source: Source, network: nn.Module, head: str, prepare: Augment, title: str) -> str:
-    """A hash of all that the features depend on. Labels are not part of it."""
+    """A hash of everything that the features depend on, which does not include labels."""
     digest = hashlib.blake2b(digest_size=12)
     parts = [title, weights_hash(network, without=head), *map(str, prepare.identity()), str(len(source))]
     digest.update("\0".join(parts).encode())
-    for piece in _content(source):
-        digest.update(piece)
+    for content in _content(source):
+        digest.update(content)
     return digest.hexdigest()
 
 
 def _content(source: Source) -> Iterator[bytes]:
-    """Bytes that change when the inputs do: all of them where they are in memory, files by their size and time."""
+    """Bytes that change with the inputs: all of them if they are in memory, otherwise sizes and times of files."""
     if isinstance(source.store, TensorStore):
         for tensor in leaves(source.store.tensors):
             yield f"{tuple(tensor.shape)} {tensor.dtype}".encode()
@@ -189,8 +202,8 @@ def _content(source: Source) -> Iterator[bytes]:
     yield "\0".join(source.ids).encode()
     if callable(path := getattr(source.store, "path", None)):
         for position in range(len(source)):
-            about = Path(path(position)).stat()
-            yield f"{about.st_size} {about.st_mtime_ns}".encode()
+            status = Path(path(position)).stat()
+            yield f"{status.st_size} {status.st_mtime_ns}".encode()
     probes = torch.linspace(0, len(source) - 1, min(PROBES, len(source))).long()
     for inputs in source.store.batches([probes]):
         for tensor in leaves(inputs):
@@ -206,7 +219,7 @@ class _Bar(Protocol):
 
 
 class _Lines:
-    """A line each time another fifth is done, for logs and pipes."""
+    """A log line per fifth of the samples, for files and pipes."""
 
     def __init__(self, title: str, total: int) -> None:
         self.title, self.total, self.done = title, total, 0

@@ -1,4 +1,4 @@
-"""The last layer of a network: found, and replaced to fit the classes."""
+"""The head of a network, its last Linear layer: find it, resize it, record its inputs."""
 
 from __future__ import annotations
 
@@ -8,30 +8,39 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 
+def linear_layers(network: nn.Module) -> list[tuple[str, nn.Linear]]:
+    """The Linear layers and their names, in order of registration."""
+    return [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+
+
 def find_head(network: nn.Module) -> tuple[str, nn.Linear]:
-    """The last Linear layer in the order of registration, with its name."""
-    linears = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-    if not linears:
+    """The name of the head and the head itself."""
+    layers = linear_layers(network)
+    if not layers:
         raise ValueError(
-            f"{type(network).__name__} has no Linear layer that could be its head; wrap it in a factory of your own "
-            "(package.module:factory) that gives it the right number of outputs, or name its last layer with head="
+            f"{type(network).__name__} has no Linear layer that could be its head; name the layer with head=, or wrap "
+            "the network in a factory (package.module:factory) that gives it the right number of outputs"
         )
-    return linears[-1]
+    return layers[-1]
 
 
 @contextmanager
-def head_inputs(head: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, the inputs that the head is called with are collected: the features of each batch."""
-    collected: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda _, inputs: collected.append(inputs[0]))
+def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Inside, each call of the layer replaces the content of the list by its input: the features, for a head."""
+    inputs: list[Tensor] = []
+
+    def record(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        inputs[:] = arguments[:1]
+
+    hook = layer.register_forward_pre_hook(record)
     try:
-        yield collected
+        yield inputs
     finally:
         hook.remove()
 
 
 def fit_head(network: nn.Module, classes: int) -> None:
-    """Replace the head by a newly drawn one unless it has the right number of outputs."""
+    """Replace the head by a newly initialized one unless it has the right number of outputs."""
     name, head = find_head(network)
     if head.out_features == classes:
         return
@@ -39,5 +48,5 @@ def fit_head(network: nn.Module, classes: int) -> None:
         raise ValueError(f"the network is a single Linear layer with {head.out_features} outputs; it needs {classes}")
     parent, _, attribute = name.rpartition(".")
     fresh = nn.Linear(head.in_features, classes, bias=head.bias is not None)
-    # A Sequential registers its parts under numbers, which setattr handles as well as names.
+    # A Sequential registers its layers under numbers, which setattr accepts as well.
     setattr(network.get_submodule(parent), attribute, fresh)

@@ -1,4 +1,4 @@
-"""A multilayer perceptron for rows, features and small images."""
+"""A multilayer perceptron for feature vectors and small images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear → (batch norm) → ReLU → dropout for each hidden width, then the head. Images are flattened."""
+    """Linear → (batch norm) → ReLU → dropout per hidden width, then the head. Images are flattened."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class MLP(nn.Module):
 
 
 def text_mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (64,), dropout: float = 0.5) -> MLP:
-    """For texts as counts of words: with thousands of columns a larger network learns wrong labels by heart."""
+    """For TF-IDF vectors: with thousands of columns, a larger network memorizes wrong labels."""
     return MLP(inputs, classes, hidden=hidden, dropout=dropout)
 
 
 class Dropout(nn.Dropout):
-    """Dropout whose mask on a CPU is made of 16 random bits an element: several times as fast as torch's Bernoulli
-    draws, which otherwise take longer than the layer's matrix product. The rate is rounded to a multiple of 2⁻¹⁶."""
+    """Dropout with a mask of 16 random bits per element on the CPU: several times as fast as torch's Bernoulli draws,
+    which take longer than the layer's matrix product. The rate is rounded to a multiple of 2⁻¹⁶."""
 
     def forward(self, rows: Tensor) -> Tensor:
         if not self.training or self.p in (0, 1) or rows.device.type != "cpu":

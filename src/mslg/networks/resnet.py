@@ -1,4 +1,4 @@
-"""ResNet-18 (He et al. 2016) as it is used for small images: a 3×3 stem, no pooling before the end."""
+"""ResNet-18 (He et al. 2016) for small images: a 3×3 stem, and no pooling before the end."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 
 class ResNet18(nn.Module):
-    """Four stages of two residual blocks, 64 to 512 channels wide; `width` scales them all from 64."""
+    """Four stages of two residual blocks, 64 to 512 channels wide; `width` scales all from 64."""
 
     def __init__(self, classes: int = 10, *, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         widths = [width, 2 * width, 4 * width, 8 * width]
         blocks: list[nn.Module] = [_convolution(channels, width), nn.BatchNorm2d(width), nn.ReLU()]
-        for before, after in zip([width, *widths], widths):
+        for before, after in zip([width, *widths[:-1]], widths, strict=True):
             blocks += [Block(before, after, stride=1 if before == after else 2), Block(after, after)]
         self.features = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(widths[-1], classes)
@@ -27,7 +27,7 @@ class ResNet18(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
+    """Two convolutions and a shortcut, which is a 1×1 convolution where the shape changes."""
 
     def __init__(self, before: int, after: int, *, stride: int = 1) -> None:
         super().__init__()

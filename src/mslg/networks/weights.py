@@ -1,4 +1,4 @@
-"""Weights from a local file. Never a pickle that could run code."""
+"""Weights from a local file, never from a pickle that could run code."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from .head import linear_layers
+
 log = logging.getLogger("mslg")
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
-WRAPPERS = ("state_dict", "model_state_dict", "model", "network")  # under which training scripts save them
+WRAPPERS = ("state_dict", "model_state_dict", "model", "network")  # keys under which training scripts save weights
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Tensors by name, and the file they are from."""
+    """Tensors by name, and the file they come from."""
 
     path: Path
     tensors: dict[str, Tensor]
 
     def load_into(self, network: nn.Module) -> None:
-        """Set every tensor of the network. A head of another size stays as newly drawn; anything else must fit."""
+        """Set every tensor of the network. A head of another size keeps its initial weights; anything else must fit."""
         own = network.state_dict()
-        linears = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-        head = f"{linears[-1]}." if linears else "(none)"
+        layers = linear_layers(network)
+        head = f"{layers[-1][0]}." if layers else "(none)"
         differ = {name for name in own if name in self.tensors and own[name].shape != self.tensors[name].shape}
-        # A counter of old checkpoints may be missing without harm.
+        # Old checkpoints lack this counter, which does no harm.
         missing = {name for name in own if name not in self.tensors and not name.endswith("num_batches_tracked")}
         problems = []
         for kind, names in {"missing": missing, "of another shape": differ}.items():
@@ -43,23 +45,25 @@ class Weights:
         if problems:
             raise ValueError(
                 f"{self.path} does not fit {type(network).__name__}: {'; '.join(problems)}; "
-                "give weights that were saved from this network"
+                "pass weights that were saved from this network"
             )
         if unused := sorted(set(self.tensors) - set(own)):
-            log.warning("%s has %d tensors the network does not, such as %s", self.path, len(unused), unused[0])
+            log.warning(
+                "%s has %d tensors that the network does not have, such as %s", self.path, len(unused), unused[0]
+            )
         if differ or any(name.startswith(head) for name in missing):
-            log.info("the head (%s) is new: the weights are of another number of classes", head.rstrip("."))
+            log.info("the head (%s) is new: the weights are for another number of classes", head.rstrip("."))
         fitting = {name: self.tensors[name] for name in own if name in self.tensors and name not in differ}
         network.load_state_dict(fitting, strict=False)
 
 
 def is_file(weights: str, *, library: bool) -> bool:
-    """Whether this means a local file rather than a name that a library knows."""
+    """Whether this is a local file rather than the name of a library's weights."""
     path = Path(weights)
     if path.is_file():
         return True
     if not library or path.suffix in ENDINGS or len(path.parts) > 1:
-        raise FileNotFoundError(f"there is no file of weights {weights}; give a .safetensors, .pt or .pth file")
+        raise FileNotFoundError(f"there is no file of weights {weights}; pass a .safetensors, .pt or .pth file")
     return False
 
 
@@ -81,7 +85,7 @@ def read_weights(path: str | Path) -> Weights:
             saved = saved[wrapper]
     tensors = {str(name): value for name, value in dict(saved).items() if isinstance(value, Tensor)}
     if not tensors:
-        raise ValueError(f"{path} holds no tensors by name; save network.state_dict()")
+        raise ValueError(f"{path} contains no named tensors; save network.state_dict()")
     if all(name.startswith("module.") for name in tensors):  # as DataParallel saves them
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return Weights(path, tensors)

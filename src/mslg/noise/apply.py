@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Inputs, map_inputs
-from ..data.source import Source, leaves
+from ..data.batch import Inputs, leaves, map_inputs
+from ..data.source import Source
 from ..registry import unknown
 from ..runtime.seeds import numpy_generator
 from . import NOISES

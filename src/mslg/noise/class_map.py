@@ -1,4 +1,4 @@
-"""Class-map noise: some classes each lose a share of their samples to one look-alike; the others stay as they are."""
+"""Class-map noise: some classes each lose a share of their samples to one similar class; the others stay clean."""
 
 from __future__ import annotations
 
@@ -24,15 +24,23 @@ def class_map(
     mapping: Mapping[int, int] | Mapping[str, int] | None = None,
     exact: bool = True,
 ) -> Corruption:
-    """⌊n_i·rate⌋ samples of each class in the mapping go to the class it names; without one, that of CIFAR-10.
+    """Move ⌊n_i·rate⌋ samples of each mapped class to the class it is mapped to.
 
-    The rate is that of the mapped classes: with the map of CIFAR-10 half of it overall. `exact=False` draws each sample
-    on its own.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change in the mapped classes; overall, half of it with the map of CIFAR-10.
+        generator: of all random draws.
+        classes: the number of classes.
+        mapping: from class numbers to class numbers; that of CIFAR-10 by default.
+        exact: whether counts are exact; otherwise each sample is drawn independently.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     if mapping is None and classes != 10:
         raise ValueError(
-            f"the built-in class map is that of CIFAR-10 and these are {classes} classes; "
+            f"the built-in class map is that of CIFAR-10, and there are {classes} classes; "
             "pass mapping, such as {0: 1, 1: 0} (on the command line --set mapping='{0 = 1, 1 = 0}')"
         )
     nominal = np.eye(classes)
@@ -43,13 +51,13 @@ def class_map(
 
 def _checked(mapping: Mapping[int, int] | Mapping[str, int], classes: int) -> dict[int, int]:
     if not isinstance(mapping, Mapping):
-        raise TypeError(f"the mapping is {mapping!r}; give class numbers as a dict, such as {{0: 1, 1: 0}}")
+        raise TypeError(f"the mapping is {mapping!r}; pass class numbers as a dict, such as {{0: 1, 1: 0}}")
     pairs = {}
     for own, other in mapping.items():
         try:
             pairs[int(own)] = index(other)
         except (TypeError, ValueError):
-            raise ValueError(f"the mapping has {own} → {other}; give class numbers from 0 to {classes - 1}") from None
+            raise ValueError(f"the mapping has {own} → {other}; use class numbers from 0 to {classes - 1}") from None
     wrong = [
         f"{own} → {other}" for own, other in pairs.items() if not {own, other} <= set(range(classes)) or own == other
     ]

@@ -1,4 +1,4 @@
-"""Confusion noise: wrong labels are spread as a classifier spreads its mistakes."""
+"""Confusion noise: wrong labels are distributed like the mistakes of a classifier."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from .arguments import read_matrix
 from .corruption import Corruption, check
+from .read_arrays import read_matrix
 from .sampling import corrupt_by
 
 
@@ -21,10 +21,19 @@ def confusion(
     confusion: Any = None,
     exact: bool = True,
 ) -> Corruption:
-    """The off-diagonal counts of a confusion matrix (rows true, columns predicted), each row normalised to the rate.
+    """Move labels by the off-diagonal entries of a confusion matrix, each row normalized to the rate. A class without
+    mistakes stays clean, so the overall rate is lower then.
 
-    A class without mistakes stays clean, so the overall rate is then lower. Counts are exact, rounded down, unless
-    `exact=False`, which draws each sample on its own.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, from 0 to 1.
+        generator: of all random draws.
+        classes: the number of classes.
+        confusion: (classes, classes) counts (rows true, columns predicted), as an array or the path of a file.
+        exact: whether counts are exact, rounded down; otherwise each sample is drawn independently.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     if confusion is None:

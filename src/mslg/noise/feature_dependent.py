@@ -1,9 +1,9 @@
-"""Feature-dependent noise: the samples that a network finds hardest get the class it takes them for.
+"""Feature-dependent noise: the samples that are hardest for a network get the class that it confuses them with.
 
 Algan & Ulusoy: a teacher is trained on true labels, a student is distilled from it, and the labels of the samples
-nearest the student's decision boundary are changed to the class on the other side. Here the ranking is by the margin
-between log-probabilities in float64, with ties broken by the generator; and the student that judges a sample was
-trained without it (cross-fitting), because a network is sure of everything it has seen.
+nearest the student's decision boundary are changed to the class on the other side. Here samples are ranked by the
+margin between log-probabilities in float64, with ties broken by the generator; and each sample is ranked by a student
+that was trained without it (cross-fitting), because a network is overconfident on its training samples.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ..data.batch import Inputs
-from .arguments import Array, read_probabilities
-from .corruption import Corruption, check, transition_of, whole
-from .teacher import Distillation, cached
+from .corruption import Corruption, check, floor_count, transition_of
+from .read_arrays import Array, read_probabilities
+from .teacher import Distillation, cached_probabilities
 
 
 def feature_dependent(
@@ -41,11 +41,27 @@ def feature_dependent(
     cache: str | Path | None = None,
     device: str = "cpu",
 ) -> Corruption:
-    """⌊rate·n⌋ samples change to their counter class, the most probable one that is not their label.
+    """Change ⌊rate·n⌋ labels to the counter class, the most probable class that is not the label: first of samples that
+    the student misclassifies, by decreasing margin, then of those nearest the decision boundary.
 
-    First those that the student takes for another class, most decided ones first, then those nearest the boundary. The
-    probabilities are given, or those of students trained on the inputs with networks from the factory; `cache` keeps
-    them in an .npz. The noise depends on the generator only through ties; other students come from `teacher_seed`.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, from 0 to 1.
+        generator: breaks ties; for other students, change `teacher_seed`.
+        classes: the number of classes.
+        probabilities: (samples, classes) predictions, as an array or the path of a file; None to train students.
+        inputs: of all samples, to train students on.
+        network: a factory of networks for teachers and students.
+        folds: for cross-fitting.
+        epochs, batch_size, learning_rate: of teachers and students.
+        temperature: of the distillation.
+        hard_share: the weight of the labels in the student's loss.
+        teacher_seed: of the training of teachers and students.
+        cache: an .npz file to keep the students' probabilities in.
+        device: to train on.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     distillation = Distillation(
@@ -60,20 +76,20 @@ def feature_dependent(
     if probabilities is None:
         if inputs is None or network is None:
             raise ValueError(
-                "feature-dependent noise needs a network's view of the samples: pass probabilities, an array of shape "
+                "feature-dependent noise needs predictions for the samples: pass probabilities, an array of shape "
                 "(samples, classes), or both inputs and network, a factory of networks to train on them"
             )
-        probabilities = cached(cache, distillation, network, inputs, label, classes, torch.device(device))
+        probabilities = cached_probabilities(cache, distillation, network, inputs, label, classes, torch.device(device))
     elif any(value is not None for value in (inputs, network, cache)) or distillation != Distillation():
         raise ValueError(
-            "with probabilities no network is trained; leave them out, or leave out inputs, network, cache and the "
-            "settings of training"
+            "no network is trained if probabilities are passed; remove them, or remove inputs, network, cache and the "
+            "training settings"
         )
     known = read_probabilities(probabilities, len(label), classes)
     margin, counter = margins(known, label.numpy(), generator)
-    # Sorted by margin, the largest first, and at random where margins are equal.
+    # By decreasing margin, in random order where margins are equal.
     order = np.lexsort((generator.random(len(margin)), -margin))
-    chosen = order[: whole(rate * len(label))]
+    chosen = order[: floor_count(rate * len(label))]
     given = label.numpy().copy()
     given[chosen] = counter[chosen]
     after = torch.as_tensor(given)
@@ -83,7 +99,7 @@ def feature_dependent(
 def margins(probabilities: Array, label: Array, generator: np.random.Generator) -> tuple[Array, Array]:
     """log q(counter) − log q(label) in float64, and the counter class: the most probable one that is not the label.
 
-    It is positive where the network takes the sample for another class. Classes that tie for counter are drawn among.
+    The margin is positive where the network misclassifies the sample. Ties between counter classes are broken randomly.
     """
     rows = np.arange(len(label))
     with np.errstate(divide="ignore"):
@@ -92,8 +108,7 @@ def margins(probabilities: Array, label: Array, generator: np.random.Generator) 
     others = logs.copy()
     others[rows, label] = -np.inf
     best = others.max(1)
-    # A random number for each class decides ties; the label itself is out even when all others have probability 0.
-    lots = np.where(others == best[:, None], generator.random(logs.shape), -1)
-    lots[rows, label] = -2
-    # Both can be −∞ only in a row of zeros, which is no probability.
-    return best - own, lots.argmax(1)
+    # A random number per class breaks ties; the label itself is excluded even if all others have probability 0.
+    draws = np.where(others == best[:, None], generator.random(logs.shape), -1)
+    draws[rows, label] = -2
+    return best - own, draws.argmax(1)  # never −∞ − −∞: a row of probabilities is not all zero

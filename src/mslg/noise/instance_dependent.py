@@ -1,4 +1,4 @@
-"""Instance-dependent noise: each sample has a flip rate of its own, and a random view of its input picks the class.
+"""Instance-dependent noise: each sample has its own flip rate, and a random projection of its input picks the class.
 
 Xia et al., Part-dependent Label Noise, 2020.
 """
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Inputs
-from .arguments import Array, as_rows
 from .corruption import Corruption, check
-from .sampling import drawn
+from .read_arrays import Array, flat_rows
+from .sampling import draw_classes
 
 
 def instance_dependent(
@@ -25,20 +25,31 @@ def instance_dependent(
     input_scale: float = 255.0,
     spread: float = 0.1,
 ) -> Corruption:
-    """Sample i keeps its label with probability 1 − q_i; q_i is normal around the rate, truncated to [0, 1].
+    """Flip the label of sample i with probability q_i, normal around the rate and truncated to [0, 1], which shifts the
+    mean for rates near 0 and 1. The new class is drawn from the softmax of xᵀW over the other classes, with a random
+    normal matrix W per true class.
 
-    Otherwise it goes to a class drawn from the softmax over the others of xᵀW, W a random normal matrix for each true
-    class. The authors feed images of 0 to 255, for which the softmax is all but one-hot; images here are 0 to 1, hence
-    the `input_scale` of 255. A smaller one gives softer noise. Near rates of 0 and 1 the truncation shifts the mean.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, from 0 to 1.
+        generator: of all random draws.
+        classes: the number of classes.
+        inputs: (samples, ...) of all samples.
+        input_scale: the authors use pixels from 0 to 255, for which the softmax is nearly one-hot; pixels here are from
+            0 to 1, hence 255. A smaller scale gives softer noise.
+        spread: the standard deviation of the flip rates.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     if inputs is None:
-        raise ValueError("instance-dependent noise looks at the samples: pass inputs, one row a sample")
-    points = as_rows(inputs, len(label))
+        raise ValueError("instance-dependent noise depends on the inputs: pass inputs, one row per sample")
+    points = flat_rows(inputs, len(label))
     rows = transition_rows(
         points, label.numpy(), rate, generator, classes=classes, input_scale=input_scale, spread=spread
     )
-    given = torch.as_tensor(drawn(rows, generator))
+    given = torch.as_tensor(draw_classes(rows, generator))
     nominal = np.eye(classes)
     for own in np.unique(label.numpy()):
         nominal[own] = rows[label.numpy() == own].mean(0)
@@ -55,14 +66,14 @@ def transition_rows(
     input_scale: float,
     spread: float,
 ) -> Array:
-    """(samples, classes): the probabilities of each sample's given label."""
+    """(samples, classes) probabilities of each sample's given label."""
     flip = _flip_rates(len(label), rate, spread, generator)
     rows = np.zeros((len(label), classes))
     for own in range(classes):
         members = np.flatnonzero(label == own)
-        # One matrix at a time: all of them together need classes² columns.
-        view = generator.standard_normal((points.shape[1], classes), dtype=np.float32)
-        scores = input_scale * (points[members] @ view).astype(np.float64)
+        # One matrix at a time: all of them together would need classes² columns.
+        projection = generator.standard_normal((points.shape[1], classes), dtype=np.float32)
+        scores = input_scale * (points[members] @ projection).astype(np.float64)
         scores[:, own] = -np.inf
         shares = np.exp(scores - scores.max(1, keepdims=True, initial=-np.inf))
         rows[members] = flip[members, None] * shares / shares.sum(1, keepdims=True)
@@ -71,7 +82,7 @@ def transition_rows(
 
 
 def _flip_rates(samples: int, rate: float, spread: float, generator: np.random.Generator) -> Array:
-    """Normal around the rate, drawn anew until all lie in [0, 1]. A rate of 0 means no noise at all."""
+    """Normal around the rate, redrawn until all are in [0, 1]. A rate of 0 means no noise at all."""
     if spread < 0:
         raise ValueError(f"spread={spread} is not possible; it is the standard deviation of the flip rates, 0 or more")
     if rate == 0:

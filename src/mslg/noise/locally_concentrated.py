@@ -1,4 +1,4 @@
-"""Locally concentrated noise: whole clusters of a class carry one wrong label, as when one kind of thing is misnamed.
+"""Locally concentrated noise: whole clusters of a class get the same wrong label.
 
 Algan & Ulusoy: the samples of each class are clustered by k-means on features, logits or the inputs themselves.
 """
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Inputs
-from .arguments import Array, as_rows
 from .corruption import Corruption, check, transition_of
+from .read_arrays import Array, flat_rows
 
 
 def locally_concentrated(
@@ -27,19 +27,29 @@ def locally_concentrated(
     features: Any = None,
     clusters: int = 20,
 ) -> Corruption:
-    """About round(rate·n_i) samples of class i change, in whole clusters, each of them to one random other class.
+    """Change about round(rate·n_i) labels of class i in whole clusters, each to one random other class. Clusters are
+    added from the largest to the smallest while the total stays within the rate; if none fits, the smallest is used.
 
-    Clusters are added from the largest that fits downwards, as long as the total stays within the rate; where none
-    fits, the smallest alone. `features` (an array, or the path of an .npy) are clustered instead of the inputs.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, from 0 to 1.
+        generator: of all random draws.
+        classes: the number of classes.
+        inputs: (samples, ...) of all samples, to cluster.
+        features: (samples, features) to cluster instead, as an array or the path of a file.
+        clusters: per class.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     if (features is None) == (inputs is None):
-        found = "neither" if inputs is None else "both"
+        passed = "neither" if inputs is None else "both"
         raise ValueError(
-            f"locally-concentrated noise clusters the samples and got {found}: pass inputs, or features (logits or "
-            "another array with one row a sample)"
+            f"locally-concentrated noise clusters the samples and got {passed}: pass inputs, or features (logits or "
+            "another array with one row per sample)"
         )
-    points = as_rows(inputs, len(label)) if features is None else as_rows(features, len(label), "the features")
+    points = flat_rows(inputs, len(label)) if features is None else flat_rows(features, len(label), "the features")
     cluster = clusters_of(points, label.numpy(), classes, clusters, generator)
     given = label.numpy().copy()
     for own in range(classes):
@@ -56,7 +66,7 @@ def clusters_of(points: Array, label: Array, classes: int, clusters: int, genera
     from sklearn.exceptions import ConvergenceWarning
 
     if clusters < 1:
-        raise ValueError(f"clusters={clusters} is not possible; at least 1 cluster a class is needed")
+        raise ValueError(f"clusters={clusters} is not possible; at least 1 cluster per class is needed")
     cluster = np.zeros(len(label), dtype=np.int64)
     for own in range(classes):
         members = np.flatnonzero(label == own)
@@ -64,7 +74,7 @@ def clusters_of(points: Array, label: Array, classes: int, clusters: int, genera
             continue
         kmeans = KMeans(min(clusters, len(members)), n_init=1, random_state=int(generator.integers(2**31)))
         with warnings.catch_warnings():
-            # Samples that are equal leave fewer clusters than asked for; that is no harm here.
+            # Equal samples result in fewer clusters than requested, which is harmless here.
             warnings.simplefilter("ignore", ConvergenceWarning)
             cluster[members] = kmeans.fit_predict(points[members])
     return cluster
@@ -72,7 +82,7 @@ def clusters_of(points: Array, label: Array, classes: int, clusters: int, genera
 
 def _chosen(sizes: Array, budget: int) -> list[int]:
     """The clusters to relabel."""
-    # The published program asks for a total below the budget; up to it, a rate of 1 means every sample.
+    # The published program requires a total below the budget; here it may equal it, so that a rate of 1 means all.
     order = [int(number) for number in np.argsort(-sizes, kind="stable") if sizes[number] > 0]
     if budget <= 0 or not order:
         return []

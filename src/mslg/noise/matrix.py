@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from .arguments import Array, read_matrix
 from .corruption import Corruption, check
+from .read_arrays import Array, read_matrix
 from .sampling import corrupt_by
 
 
@@ -21,10 +21,18 @@ def matrix(
     transition: Any = None,
     exact: bool = True,
 ) -> Corruption:
-    """⌊n_i·T_ij⌋ samples of class i go to class j; `exact=False` draws each sample from its row.
+    """Move ⌊n_i·T_ij⌋ samples of class i to class j.
 
-    Without a rate (None) the matrix is taken as it is. With one, its off-diagonal entries are all scaled by the same
-    factor, so that this share of these labels changes.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, by scaling all off-diagonal entries; None to use the matrix unchanged.
+        generator: of all random draws.
+        classes: the number of classes.
+        transition: (classes, classes) matrix T (rows true, columns given), as an array or the path of a file.
+        exact: whether counts are exact; otherwise each sample is drawn from its row.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, 0.0 if rate is None else rate, classes)
     if transition is None:
@@ -43,7 +51,7 @@ def matrix(
 
 
 def _scaled(transition: Array, rate: float, label: Array) -> Array:
-    """The matrix whose expected share of wrong labels, over the classes as they are, is the rate."""
+    """The matrix scaled so that the expected share of wrong labels, given the class frequencies, is the rate."""
     shares = np.bincount(label, minlength=len(transition)) / max(len(label), 1)
     wrong = 1 - transition.diagonal()
     mean = float(shares @ wrong)
@@ -54,7 +62,7 @@ def _scaled(transition: Array, rate: float, label: Array) -> Array:
         most = mean / wrong.max()
         raise ValueError(
             f"a rate of {rate} would empty class {int(wrong.argmax())} of this transition matrix; it allows at most "
-            f"{most:.4g} with all rows scaled alike"
+            f"{most:.4g} when all rows are scaled by the same factor"
         )
     scaled = transition * factor
     np.fill_diagonal(scaled, 0)

@@ -1,4 +1,4 @@
-"""Pictures for files; nothing here needs a display."""
+"""Plots of transition matrices, written to files without a display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..runtime.files import write_atomically
 
-READABLE = 25  # with more classes than this, numbers and names in the cells of a matrix are only clutter
+READABLE = 25  # with more classes, numbers and names are left out of the plot
 
 
 def draw_transitions(matrices: Mapping[str, Any], classes: Sequence[str], path: Path) -> None:
@@ -21,7 +21,7 @@ def draw_transitions(matrices: Mapping[str, Any], classes: Sequence[str], path: 
     side = max(3.2, 0.46 * min(len(classes), READABLE))
     figure = Figure(figsize=(len(matrices) * (side + 1.1), side + 1.0), dpi=110, layout="constrained")
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-    for axis, (title, matrix) in zip(axes, matrices.items()):
+    for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
         _draw_matrix(axis, np.asarray(matrix), classes)
         axis.set_title(title, fontsize=11)
     content = BytesIO()
@@ -35,11 +35,11 @@ def _draw_matrix(axis: Any, matrix: Any, classes: Sequence[str]) -> None:
     axis.set_ylabel("true label")
     if len(classes) > READABLE:
         return
-    places = range(len(classes))
-    axis.set_xticks(places, classes, rotation=90, fontsize=8)
-    axis.set_yticks(places, classes, fontsize=8)
-    for row in places:
-        for column in places:
+    ticks = range(len(classes))
+    axis.set_xticks(ticks, classes, rotation=90, fontsize=8)
+    axis.set_yticks(ticks, classes, fontsize=8)
+    for row in ticks:
+        for column in ticks:
             if (value := 100 * matrix[row, column]) >= 0.5:
                 color = "white" if value > 55 else "#1b2a41"
                 axis.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=color)

@@ -1,4 +1,4 @@
-"""A network's view of samples that it was not trained on: teachers, and students distilled from them, cross-fitted."""
+"""Out-of-sample predictions of students distilled from teachers, by cross-fitting."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.batch import Inputs, call, map_inputs
-from ..data.source import leaves
+from ..data.batch import Inputs, call, leaves, map_inputs
 from ..runtime.files import locked, write_atomically
 from ..runtime.seeds import numpy_generator, seeded
-from .arguments import Array
+from .read_arrays import Array
 
 FORMAT = 1
 log = logging.getLogger("mslg")
@@ -32,8 +31,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # logits and indices of a batch → i
 class Distillation:
     """How teachers and students are trained.
 
-    The student's loss is hard_share·CE(label) + (1 − hard_share)·τ²·CE(teacher at τ, student at τ), τ the temperature;
-    the factor τ² keeps the second part's gradient from vanishing as τ grows.
+    The student's loss is hard_share·CE(label) + (1 − hard_share)·τ²·CE(teacher at τ, student at τ) with temperature τ;
+    the factor τ² keeps the gradient of the second part from vanishing for large τ.
     """
 
     folds: int = 2
@@ -58,7 +57,7 @@ class Distillation:
             raise ValueError("students cannot be trained with " + "; ".join(problems))
 
 
-def cached(
+def cached_probabilities(
     path: str | Path | None,
     settings: Distillation,
     network: Callable[[], nn.Module],
@@ -67,18 +66,18 @@ def cached(
     classes: int,
     device: torch.device,
 ) -> Array:
-    """The students' probabilities from the file if it is there, else from training, and then kept in it. Of several
-    processes that need the same file one trains, and the others wait for it."""
+    """(samples, classes) probabilities of students, from the file if it exists, otherwise trained and written to it. Of
+    several processes that need the same file, one trains and the others wait."""
     inputs = map_inputs(torch.as_tensor, inputs if not isinstance(inputs, np.ndarray) else torch.as_tensor(inputs))
     if any(len(part) != len(label) for part in leaves(inputs)):
         lengths = sorted({len(part) for part in leaves(inputs)})
-        raise ValueError(f"there are {lengths} inputs for {len(label)} labels; give one a sample, in the same order")
+        raise ValueError(f"there are {lengths} inputs for {len(label)} labels; pass one per sample, in the same order")
     if path is None:
-        return cross_fitted(settings, network, inputs, label, classes, device)
+        return cross_fit(settings, network, inputs, label, classes, device)
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"the cache {path} must be an .npz file")
-    with seeded(device, settings.seed, "look"):  # making a network to see what it is must draw nothing from outside
+    with seeded(device, settings.seed, "look"):  # must not use the global random state
         layers = str(network())
     about = json.dumps(
         {"format_version": FORMAT, **asdict(settings), "data": _fingerprint(inputs, label), "network": layers}
@@ -89,7 +88,7 @@ def cached(
     with locked(path):
         if path.exists():
             return _read(path, about)
-        probabilities = cross_fitted(settings, network, inputs, label, classes, device)
+        probabilities = cross_fit(settings, network, inputs, label, classes, device)
         content = io.BytesIO()
         np.savez_compressed(content, probabilities=probabilities, label=label.numpy(), about=np.array(about))
         write_atomically(path, content.getvalue())
@@ -99,21 +98,21 @@ def cached(
 def _read(path: Path, about: str) -> Array:
     try:
         with np.load(path, allow_pickle=False) as file:
-            found, probabilities = json.loads(str(file["about"])), file["probabilities"]
+            recorded, probabilities = json.loads(str(file["about"])), file["probabilities"]
     except (ValueError, KeyError, OSError) as error:
-        raise ValueError(f"{path} is no cache of student probabilities ({error}); name another file") from error
+        raise ValueError(f"{path} is not a cache of student probabilities ({error}); use another file") from error
     wanted = json.loads(about)
-    other = [key for key in wanted if found.get(key) != wanted[key]]
+    other = [key for key in wanted if recorded.get(key) != wanted[key]]
     if other:
         raise ValueError(
-            f"{path} was made with other values of {', '.join(other)}; delete it to train anew, or name another file"
+            f"{path} was made with other values of {', '.join(other)}; delete it to train again, or use another file"
         )
     log.info("student probabilities from %s", path)
     checked: Array = probabilities
     return checked
 
 
-def cross_fitted(
+def cross_fit(
     settings: Distillation,
     network: Callable[[], nn.Module],
     inputs: Inputs,
@@ -121,7 +120,7 @@ def cross_fitted(
     classes: int,
     device: torch.device,
 ) -> Array:
-    """(samples, classes): each row from a student that was trained, as was its teacher, on the other folds."""
+    """(samples, classes) probabilities, each row from a student that, like its teacher, was trained on other folds."""
     fold = _folds(label, settings)
     probabilities = torch.zeros(len(label), classes, dtype=torch.float64)
     for number in range(settings.folds):
@@ -130,7 +129,7 @@ def cross_fitted(
             torch.as_tensor(fold == number).nonzero()[:, 0],
         )
         labels = label.to(device)
-        teacher = _trained(
+        teacher = _train(
             "teacher",
             network,
             settings,
@@ -142,8 +141,8 @@ def cross_fitted(
         )
         targets = torch.zeros(len(label), classes, device=device)
         targets[inside.to(device)] = (_logits(teacher, inputs, inside, device) / settings.temperature).softmax(1)
-        student = _trained(
-            "student", network, settings, number, inputs, inside, device, _distilled(settings, labels, targets)
+        student = _train(
+            "student", network, settings, number, inputs, inside, device, _distillation_loss(settings, labels, targets)
         )
         right = _logits(student, inputs, outside, device).cpu().double()
         probabilities[outside] = right.softmax(1)
@@ -154,22 +153,22 @@ def cross_fitted(
 
 
 def _folds(label: Tensor, settings: Distillation) -> Array:
-    """The fold of each sample; every class is dealt out evenly."""
+    """The fold of each sample; every class is spread evenly."""
     generator = numpy_generator(settings.seed, "folds")
     fold = np.empty(len(label), dtype=np.int64)
-    # One count over all classes, so that classes of a single sample do not all land in the first fold.
+    # Counted over all classes, so that classes of a single sample are not all in the first fold.
     order = np.concatenate(
         [generator.permutation(np.flatnonzero(label.numpy() == own)) for own in label.unique().numpy()]
     )
     fold[order] = np.arange(len(order)) % settings.folds
     if len(label) < 2 * settings.folds:
         raise ValueError(
-            f"{len(label)} samples are too few for {settings.folds} folds; lower folds or give probabilities"
+            f"{len(label)} samples are too few for {settings.folds} folds; lower folds or pass probabilities"
         )
     return fold
 
 
-def _distilled(settings: Distillation, label: Tensor, targets: Tensor) -> Loss:
+def _distillation_loss(settings: Distillation, label: Tensor, targets: Tensor) -> Loss:
     def loss(logits: Tensor, index: Tensor) -> Tensor:
         hard = F.cross_entropy(logits, label[index])
         soft = F.cross_entropy(logits / settings.temperature, targets[index])
@@ -178,7 +177,7 @@ def _distilled(settings: Distillation, label: Tensor, targets: Tensor) -> Loss:
     return loss
 
 
-def _trained(
+def _train(
     role: str,
     network: Callable[[], nn.Module],
     settings: Distillation,
@@ -193,24 +192,24 @@ def _trained(
         optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
         for epoch in range(settings.epochs):
             order = numpy_generator(settings.seed, role, fold, epoch).permutation(len(members))
-            for piece in _pieces(members[torch.as_tensor(order)], settings.batch_size):
-                index = piece.to(device)
+            for part in _batches(members[torch.as_tensor(order)], settings.batch_size):
+                index = part.to(device)
                 optimizer.zero_grad(set_to_none=True)
-                value = loss(call(model, _select(inputs, piece, device)), index)
+                value = loss(call(model, _select(inputs, part, device)), index)
                 value.backward()
                 optimizer.step()
             log.debug("%s of fold %d, epoch %d: loss %.4f", role, fold, epoch, float(value.detach()))
     return model.eval()
 
 
-def _pieces(members: Tensor, size: int) -> Iterator[Tensor]:
-    # Batch norm cannot learn from a batch of one.
-    yield from (piece for piece in members.split(size) if len(piece) > 1)
+def _batches(members: Tensor, size: int) -> Iterator[Tensor]:
+    # Batch norm cannot train on a single sample.
+    yield from (part for part in members.split(size) if len(part) > 1)
 
 
 @torch.no_grad()
 def _logits(model: nn.Module, inputs: Inputs, members: Tensor, device: torch.device) -> Tensor:
-    return torch.cat([call(model, _select(inputs, piece, device)) for piece in members.split(512)])
+    return torch.cat([call(model, _select(inputs, part, device)) for part in members.split(512)])
 
 
 def _select(inputs: Inputs, index: Tensor, device: torch.device) -> Any:

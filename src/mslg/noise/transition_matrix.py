@@ -1,4 +1,4 @@
-"""Transition matrices, T[i, j] = P(given j | true i): counted, smoothed, deconvolved, or read off anchor samples."""
+"""Transition matrices, T[i, j] = P(given j | true i): by counting, smoothing, deconvolution, or from anchor samples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from ..data.batch import Inputs
 from ..data.splits import Splits
 
-STRENGTHS = [0.1 * 2**power for power in range(14)]  # pseudo-samples a row, from nearly none to about 800
+STRENGTHS = [0.1 * 2**power for power in range(14)]  # pseudo-samples per row, from nearly none to about 800
 
 
 def check_transition(matrix: Tensor, classes: int) -> Tensor:
-    """The matrix, if it is one."""
+    """Raise unless this is a (classes, classes) transition matrix; return it."""
     if matrix.shape != (classes, classes):
         raise ValueError(
             f"the transition matrix has the shape {tuple(matrix.shape)}; with {classes} classes it must be "
@@ -32,8 +32,8 @@ def check_transition(matrix: Tensor, classes: int) -> Tensor:
 
 @torch.inference_mode()
 def expected_counts(log_probs: Callable[[Inputs], Tensor], data: Splits, classes: int) -> Tensor:
-    """(classes, classes) which labels a network trained on given ones expects the clean samples of each class to have
-    been given: takes the place of counting where clean samples carry no given label."""
+    """(classes, classes) expected counts of (verified, given) labels, from a network trained on given labels: for clean
+    samples without a given label."""
     expected = torch.zeros(classes, classes, dtype=torch.float64)
     for batch in data.in_order(data.unbiased_clean):
         expected.index_add_(0, batch.label.cpu(), log_probs(batch.inputs).double().exp().cpu())
@@ -41,39 +41,47 @@ def expected_counts(log_probs: Callable[[Inputs], Tensor], data: Splits, classes
 
 
 def deconvolved(joint: Tensor, confusion: Tensor, steps: int = 200) -> Tensor:
-    """(…, true, given) shares of the true and the given label, from those of the predicted and the given one: a
-    predictor with this confusion, P(predicted | true), would have seen them as `joint`. The most likely ones, by
-    expectation maximisation; right as far as predictor and noise make their mistakes independently of each other."""
+    """The joint distribution of true and given labels from that of predicted and given ones, by expectation
+    maximization. Assumes that prediction errors and label noise are independent given the true label.
+
+    Args:
+        joint: (…, predicted, given) shares or counts.
+        confusion: (…, true, predicted) P(predicted | true).
+        steps: of expectation maximization.
+
+    Returns:
+        (…, true, given) shares.
+    """
     joint = joint / joint.sum((-2, -1), keepdim=True)
-    found = joint.clone()
+    estimate = joint.clone()
     for _ in range(steps):
-        expected = confusion.transpose(-2, -1) @ found
-        found = found * (confusion @ (joint / expected.clamp_min(1e-12)))
-    return found / found.sum((-2, -1), keepdim=True)
+        expected = confusion.transpose(-2, -1) @ estimate
+        estimate = estimate * (confusion @ (joint / expected.clamp_min(1e-12)))
+    return estimate / estimate.sum((-2, -1), keepdim=True)
 
 
 def count(given: Tensor, verified: Tensor, classes: int) -> Tensor:
-    """(classes, classes) how often a verified label (row) goes with a given one (column)."""
+    """(classes, classes) counts of verified (rows) and given labels (columns)."""
     return torch.bincount(verified.cpu() * classes + given.cpu(), minlength=classes**2).view(classes, classes).double()
 
 
 def smooth(counts: Tensor, strength: float | None) -> Tensor:
-    """Counts as a transition matrix: to each row `strength` pseudo-samples are added that are spread as in the pooled
-    matrix. None: as many as predict each counted sample best from all the others."""
+    """Counts as a transition matrix, with `strength` pseudo-samples per row distributed as in the pooled matrix; None
+    chooses the strength by leave-one-out likelihood."""
     prior = pool(counts)
-    strength = max(best_strength(counts) if strength is None else strength, 1e-6)  # an empty row is the pooled one
+    strength = max(best_strength(counts) if strength is None else strength, 1e-6)  # an empty row becomes the pooled one
     return (counts + strength * prior) / (counts.sum(1, keepdim=True) + strength)
 
 
 def best_strength(counts: Tensor) -> float:
-    """The number of pseudo-samples with which each counted sample is predicted best from all the others."""
+    """The number of pseudo-samples with the highest leave-one-out likelihood."""
     prior = pool(counts)
-    best: float = max(STRENGTHS, key=lambda tried: leave_one_out(counts, prior, tried))
+    best: float = max(STRENGTHS, key=lambda strength: leave_one_out(counts, prior, strength))
     return best
 
 
 def pool(counts: Tensor) -> Tensor:
-    """What all classes together say of each: how many labels stay, and which classes the wrong ones fall on."""
+    """The transition matrix of all classes together: the share of right labels, and the distribution of wrong ones."""
     stay = (counts.diagonal().sum() + 1) / (counts.sum() + 2)
     wrong = counts.sum(0) - counts.diagonal() + 1
     others = wrong.repeat(len(counts), 1).fill_diagonal_(0)
@@ -88,8 +96,8 @@ def leave_one_out(counts: Tensor, prior: Tensor, strength: float) -> float:
 
 
 def anchors(probs: Tensor, percentile: float) -> Tensor:
-    """Row i is the prediction for the sample that is most surely of class i. The few samples with the very highest
-    probability are passed over, as they are often memorised: those at or above the percentile; at 100 none is."""
+    """Row i is the prediction for the sample with the highest probability of class i below the percentile: those above
+    are often memorized."""
     rows = []
     for column in probs.T:
         if percentile < 100:

@@ -1,8 +1,8 @@
-"""Uniform noise: a wrong label is any other class, all equally likely.
+"""Uniform noise: a wrong label is any other class with equal probability.
 
 The same "rate" means different things in different papers, so the convention has a name: counts are exact or every
-sample is drawn on its own (Bernoulli), and a new label is drawn from the other classes (excluding its own) or from all
-of them (including it, so that only rate·(C−1)/C of the labels really change).
+sample is drawn independently (Bernoulli), and a new label is drawn from the other classes (excluding its own) or from
+all classes (including it, so that only rate·(C−1)/C of the labels actually change).
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ def uniform(
     convention: str = "exact-excluding",
     fill: bool = False,
 ) -> Corruption:
-    """The default is the paper's: ⌊n_i·rate/(C−1)⌋ samples of class i go to each class j ≠ i.
+    """Move labels to all other classes. By default, as in the paper, ⌊n_i·rate/(C−1)⌋ samples of class i go to each
+    class j ≠ i.
 
-    In small classes the rounding down adds up; `fill` sends the samples missing to round(n_i·rate) to random classes.
+    Args:
+        label: (samples,) int64 labels to corrupt.
+        rate: the share of labels to change, from 0 to 1.
+        generator: of all random draws.
+        classes: the number of classes.
+        convention: what the rate means, one of CONVENTIONS.
+        fill: change round(n_i·rate) labels per class by sending the samples lost to rounding to random classes.
+
+    Returns:
+        The corrupted labels and the transition matrix.
     """
     check(label, rate, classes)
     expect_name("convention", convention, CONVENTIONS)
     if fill and convention != "exact-excluding":
-        raise ValueError(
-            f"fill=True belongs to the convention exact-excluding, not to {convention}; leave one of them out"
-        )
+        raise ValueError(f"fill=True requires the convention exact-excluding, not {convention}; remove one of them")
     counts, _, own = convention.partition("-")
     each = rate / (classes - 1) if own == "excluding" else rate / classes
     nominal = np.full((classes, classes), each)
@@ -49,7 +57,7 @@ def uniform(
 
 
 def _redrawn(label: Tensor, rate: float, generator: np.random.Generator, classes: int) -> Tensor:
-    """⌈rate·n⌉ random samples of the whole set get any label, their own among them."""
+    """⌈rate·n⌉ random samples of the whole set get any label, possibly their own."""
     given = label.numpy().copy()
     count = math.ceil(rate * len(given) - 1e-9)
     chosen = generator.permutation(len(given))[:count]

@@ -1,4 +1,4 @@
-"""Corrupted labels as a file of their own."""
+"""Write corrupted labels to a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ FORMAT = 1
 
 
 def write_noisy(path: Path, source: Source, corruption: Corruption, about: Mapping[str, Any]) -> None:
-    """A Parquet with id, label, true_label and changed, in the order of the data; its metadata say how it was made."""
-    names = np.array([*source.classes, ""], dtype=object)  # an unknown true label, −1, is the last one: empty
+    """Write a Parquet file with id, label, true_label and changed, in the order of the data; its metadata records how
+    the noise was made."""
+    names = np.array([*source.classes, ""], dtype=object)  # −1, an unknown true label, selects the last one: empty
     true = source.with_label(corruption.label).true_label
     assert true is not None
     table = pa.table(

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from ..bilevel import Bilevel
+from ..data.samples import Samples
 from ..data.source import Source
-from ..data.splits import Samples, Splits
+from ..data.splits import Splits
 from ..training.losses import cross_entropy
 
 CANDIDATES = 20_000  # the worst labels of the list: further down hardly one is wrong

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from ..data.source import Located, Source
-from ..data.splits import Samples, Splits
+from ..data.samples import Samples
+from ..data.source import Source
+from ..data.splits import Splits
+from ..data.stores import Located
 from ..runs.checkpoint import load_state, to_device
 from ..runs.folder import Run, earlier_run, find_run
 from ..training.method import Method
@@ -175,11 +176,12 @@ class Round:
 def clean_table(data: Splits, source: Source) -> pa.Table:
     """The clean samples: id, verified and given label, the part each is in, whether it is one of the data's samples,
     and where known its path."""
-    parts: dict[str, Samples | None] = {"meta": data.clean, "select": data.select, "report": data.report}
-    if data.clean is not None and data.reviewed:
-        fair = len(data.clean) - data.reviewed
-        parts["meta"] = data.clean.at(torch.arange(fair))
-        parts["reviewed"] = data.clean.at(torch.arange(fair, len(data.clean)))
+    parts: dict[str, Samples | None] = {
+        "meta": data.drawn_clean,
+        "select": data.select,
+        "report": data.report,
+        "reviewed": data.reviewed_clean,
+    }
     place = {name: position for position, name in enumerate(source.ids)}
     tables = [_rows(name, part, source, place) for name, part in parts.items() if part is not None and len(part)]
     return (

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import tee
-from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import Tensor
 
-from ..data.batch import Inputs, map_inputs
+from ..data.concat import concat_sources
 from ..data.make_splits import check_train
-from ..data.source import InputStore, Located, Source, Worded
-from ..data.splits import Samples, Splits
+from ..data.samples import Samples
+from ..data.source import Source
+from ..data.splits import Splits
 from .decisions import Decision
 
 log = logging.getLogger("mslg")
@@ -37,7 +34,7 @@ def with_reviewed(data: Splits, source: Source, decisions: Mapping[str, Decision
     kept = ~torch.isin(data.train.index, torch.tensor(list(decided)))
     train = data.train.at(kept.nonzero().flatten())
     check_train(train, source.classes)
-    given = dict(zip(decided, source.label[list(decided)].tolist()))
+    given = dict(zip(decided, source.label[list(decided)].tolist(), strict=True))
     verified = {position: number[each.label] for position, each in decided.items() if each.verified}
     log.info("%d reviewed samples join the clean set, %d are removed", len(verified), len(decided) - len(verified))
     right = sum(given[position] == label for position, label in verified.items())
@@ -60,95 +57,6 @@ def _together(clean: Samples, chosen: Samples) -> Samples:
         return Samples(clean.store, torch.cat([clean.index, chosen.index]), label, given, clean.origin)
     assert clean.origin is not None
     assert chosen.origin is not None
-    origin = joined(clean.origin, chosen.origin.at(chosen.index))
+    origin = concat_sources(clean.origin, chosen.origin.at(chosen.index))
     index = torch.cat([clean.index, len(clean.origin) + torch.arange(len(chosen))])
     return Samples(origin.store, index, label, given, origin)
-
-
-def joined(first: Source, second: Source) -> Source:
-    """The samples of two sources, one after the other."""
-    shown = None
-    if first.shown is not None or second.shown is not None:
-        shown = _store(first.shown or first.store, second.shown or second.store)
-    return Source(
-        store=_store(first.store, second.store),
-        label=torch.cat([first.label, second.label]),
-        classes=first.classes,
-        ids=(*first.ids, *second.ids),
-        ids_given=first.ids_given and second.ids_given,
-        shown=shown,
-    )
-
-
-class JoinedStore:
-    """The inputs of two stores, one after the other."""
-
-    def __init__(self, first: InputStore, second: InputStore) -> None:
-        self.first, self.second = first, second
-
-    def __len__(self) -> int:
-        return len(self.first) + len(self.second)
-
-    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
-        bound = len(self.first)
-        asked, for_first, for_second = tee(indices, 3)  # each store may ask for groups ahead of their time
-        first = self.first.batches(group[group < bound] for group in for_first if bool((group < bound).any()))
-        second = self.second.batches(
-            group[group >= bound] - bound for group in for_second if bool((group >= bound).any())
-        )
-        for group in asked:
-            early = group < bound
-            parts = [next(stream) for stream, used in ((first, early), (second, ~early)) if bool(used.any())]
-            order = torch.cat([early.nonzero().flatten(), (~early).nonzero().flatten()]).argsort()
-            yield map_inputs(lambda tensor: tensor[order], _concatenated(parts))  # noqa: B023
-
-
-class JoinedFiles(JoinedStore):
-    """Files of two stores."""
-
-    first: Files
-    second: Files
-
-    def path(self, position: int) -> Path:
-        """Where a file is."""
-        bound = len(self.first)
-        return self.first.path(position) if position < bound else self.second.path(position - bound)
-
-
-class Files(InputStore, Located, Protocol):
-    """Inputs that are files."""
-
-
-class JoinedTexts(JoinedStore):
-    """Texts of two stores."""
-
-    first: Texts
-    second: Texts
-
-    def text(self, position: int) -> str:
-        """What a person reads."""
-        bound = len(self.first)
-        return self.first.text(position) if position < bound else self.second.text(position - bound)
-
-
-class Texts(InputStore, Worded, Protocol):
-    """Inputs that are made of texts."""
-
-
-def _store(first: InputStore, second: InputStore) -> JoinedStore:
-    if isinstance(first, Located) and isinstance(second, Located):
-        return JoinedFiles(first, second)
-    if isinstance(first, Worded) and isinstance(second, Worded):
-        return JoinedTexts(first, second)
-    return JoinedStore(first, second)
-
-
-def _concatenated(parts: list[Inputs]) -> Inputs:
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.cat(parts)
-    if isinstance(first, Mapping):
-        return {key: _concatenated([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple | list):
-        return type(first)(_concatenated(list(group)) for group in zip(*parts))
-    return first

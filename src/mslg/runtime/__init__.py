@@ -1,1 +1,1 @@
-"""What everything else stands on: seeds, precision, processes, files, versions."""
+"""The runtime: seeds, precision, processes, files, versions."""

@@ -1,9 +1,9 @@
-"""Several processes that train one network: the few collectives, and which process owns which sample.
+"""Data-parallel training: the process group, collectives, and which process owns which sample.
 
-Every rank holds the whole network and its own part of the samples: sample i belongs to rank i modulo the ranks, for the
-whole run, so that what is remembered of it never crosses from one process to another. All ranks take equally many
-samples in a step; a mean over the batch is then the mean over the ranks of their means. With one process nothing here
-does anything: the same code trains on one and on many.
+Every rank has the whole network and its own samples: sample i belongs to rank i modulo the number of ranks for the
+whole run, so that per-sample state never moves between processes. All ranks take the same number of samples per step,
+so the mean over a batch is the mean of the ranks' means. With one process, nothing here does anything: the same code
+trains on one and on many.
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 log = logging.getLogger("mslg")
 
-BUCKET = 25 * 2**20  # bytes sent at once: enough to be efficient, small enough to need no second copy of a model
-PATIENCE = timedelta(days=7)  # one rank may write results for long while the others wait; torchrun notices the dead
+BUCKET = 25 * 2**20  # bytes per all-reduce: large enough to be efficient, small compared to a copy of the model
+TIMEOUT = timedelta(days=7)  # one rank may write results for long while others wait; torchrun detects dead ones
 
-_alone = False
+_single = False
 
 
 def ranks() -> int:
-    """How many processes train together."""
-    return dist.get_world_size() if _together() else 1
+    """The number of processes that train together."""
+    return dist.get_world_size() if _initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this one is, from 0."""
-    return dist.get_rank() if _together() else 0
+    """The rank of this process, from 0."""
+    return dist.get_rank() if _initialized() else 0
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that writes and speaks. Known before the processes have met, too."""
+    """Whether this process is the one that writes files and logs. Works before the process group exists."""
     return rank() == 0 if dist.is_initialized() else int(os.environ.get("RANK", "0")) == 0
 
 
-def started() -> int:
-    """How many processes a launcher such as torchrun has started."""
+def launched_processes() -> int:
+    """The number of processes that a launcher such as torchrun has started."""
     return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _together() -> bool:
-    return not _alone and dist.is_available() and dist.is_initialized()
+def _initialized() -> bool:
+    return not _single and dist.is_available() and dist.is_initialized()
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[None]:
-    """Meet the other processes, if a launcher has started any, and part at the end. Where they have met already (as in
-    Ray Train), that meeting is used."""
-    if started() == 1 or dist.is_initialized():
-        with _heard():
+def process_group(device: torch.device) -> Iterator[None]:
+    """Inside, the processes that a launcher has started form a process group. An existing group (as in Ray Train) is
+    used as it is."""
+    if launched_processes() == 1 or dist.is_initialized():
+        with _main_process_logs():
             yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store, place_, count = next(rendezvous("env://", timeout=PATIENCE))
-    dist.init_process_group(backend, store=_fresh(store), rank=place_, world_size=count, timeout=PATIENCE)
+    store, number, count = next(rendezvous("env://", timeout=TIMEOUT))
+    dist.init_process_group(backend, store=_per_attempt(store), rank=number, world_size=count, timeout=TIMEOUT)
     try:
-        with _heard():
+        with _main_process_logs():
             yield
     finally:
         dist.destroy_process_group()
 
 
-def _fresh(store: Any) -> Any:
-    """torchrun hands the store of dead processes, with their addresses in it, to those it starts in their place. On one
-    machine the number of restarts tells them apart; on several every machine counts its own."""
-    here_only = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if here_only else "0"
+def _per_attempt(store: Any) -> Any:
+    """After a restart, torchrun passes the store of the dead processes, which still contains their addresses, to the
+    new ones. On one machine the number of restarts tells them apart; on several, each machine counts its own."""
+    one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if one_machine else "0"
     return dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
-    """What every process would say, the first says."""
+def _main_process_logs() -> Iterator[None]:
+    """Inside, the other processes log only errors."""
     level = log.level
     if not is_main_process():
         log.setLevel(logging.ERROR)
@@ -94,39 +94,40 @@ def _heard() -> Iterator[None]:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """On a machine with several GPUs each process takes its own."""
-    if started() > 1 and str(device) == "cuda":
+    """The GPU of this process on a machine with several."""
+    if launched_processes() > 1 and str(device) == "cuda":
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device
 
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Inside, this process is the only one: what belongs to the whole is finished by one of them."""
-    global _alone
-    before, _alone = _alone, True
+    """Inside, this process behaves as if it were the only one, to finish work that belongs to all."""
+    global _single
+    before, _single = _single, True
     try:
         yield
     finally:
-        _alone = before
+        _single = before
 
 
 # --- ownership
 
 
-def own_rows(samples: int, of: tuple[int, int] | None = None) -> int:
-    """How many of so many samples this rank owns, or another (rank, ranks)."""
-    which, count = of or (rank(), ranks())
-    return len(range(which, samples, count))
+def local_count(samples: int, of: tuple[int, int] | None = None) -> int:
+    """How many of these samples this rank owns, or another (rank, ranks)."""
+    number, count = of or (rank(), ranks())
+    return len(range(number, samples, count))
 
 
-def place(index: Tensor) -> Tensor:
-    """The rows of these samples, all of them this rank's own, in its tables."""
+def local_rows(index: Tensor) -> Tensor:
+    """The rows of these samples, all owned by this rank, in its per-sample tables."""
     return index if ranks() == 1 else index // ranks()
 
 
-def stream() -> tuple[int, ...]:
-    """What makes this rank's random numbers its own. The first rank draws what a single process would."""
+def rank_key() -> tuple[int, ...]:
+    """What to add to the position of a seed to get different random numbers per rank. Rank 0 draws those of a single
+    process."""
     return (rank(),) if rank() else ()
 
 
@@ -134,59 +135,58 @@ def stream() -> tuple[int, ...]:
 
 
 def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The mean over the ranks of each of these tensors, sent together."""
+    """The mean over the ranks of each of these tensors, by all-reduce in buckets."""
     if ranks() == 1:
         return list(tensors)
-    found: list[Tensor] = [tensor.detach() for tensor in tensors]
-    under_way = []
-    for positions in _buckets(found):
-        flat = torch.cat([found[position].reshape(-1) for position in positions])
-        under_way.append((positions, flat, dist.all_reduce(flat, async_op=True)))
-    for positions, flat, work in under_way:
+    means: list[Tensor] = [tensor.detach() for tensor in tensors]
+    pending = []
+    for positions in _buckets(means):
+        flat = torch.cat([means[position].reshape(-1) for position in positions])
+        pending.append((positions, flat, dist.all_reduce(flat, async_op=True)))
+    for positions, flat, work in pending:
         work.wait()
         flat.div_(ranks())
-        parts = flat.split([found[position].numel() for position in positions])
-        for position, part in zip(positions, parts):
-            found[position] = part.view_as(found[position])
-    return found
+        parts = flat.split([means[position].numel() for position in positions])
+        for position, part in zip(positions, parts, strict=True):
+            means[position] = part.view_as(means[position])
+    return means
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Positions of tensors that are sent together: of one type, up to a size."""
+    """Positions of tensors that are sent together: of one dtype, up to a size."""
     bucket: list[int] = []
-    held = 0
+    size = 0
     for position, tensor in enumerate(tensors):
-        other_kind = bool(bucket) and tensor.dtype != tensors[bucket[0]].dtype
-        if bucket and (other_kind or held + tensor.nbytes > BUCKET):
+        if bucket and (tensor.dtype != tensors[bucket[0]].dtype or size + tensor.nbytes > BUCKET):
             yield bucket
-            bucket, held = [], 0
+            bucket, size = [], 0
         bucket.append(position)
-        held += tensor.nbytes
+        size += tensor.nbytes
     if bucket:
         yield bucket
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Every rank's gradients become their mean."""
+    """Replace the gradients by their mean over the ranks."""
     if ranks() == 1:
         return
-    found = [p for p in parameters if p.grad is not None]
-    for parameter, mean in zip(found, averaged([p.grad for p in found if p.grad is not None])):
+    used = [p for p in parameters if p.grad is not None]
+    for parameter, mean in zip(used, averaged([p.grad for p in used if p.grad is not None]), strict=True):
         parameter.grad = mean
 
 
 def average_statistics(module: nn.Module) -> None:
-    """Every rank's running statistics of batch norm become their mean: each rank has seen its own part of a batch."""
+    """Replace the running statistics of batch norm by their mean over the ranks: each has seen its part of a batch."""
     if ranks() == 1:
         return
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-    kept = [value for m in norms for value in (m.running_mean, m.running_var) if value is not None]
-    for value, mean in zip(kept, averaged(kept)):
+    statistics = [value for m in norms for value in (m.running_mean, m.running_var) if value is not None]
+    for value, mean in zip(statistics, averaged(statistics), strict=True):
         value.copy_(mean)
 
 
 def broadcast_module(module: nn.Module) -> nn.Module:
-    """Every rank's weights become those of the first: a network may have been drawn by chance."""
+    """Replace the weights by those of rank 0: initial weights may be random."""
     if ranks() > 1:
         for tensor in module.state_dict().values():
             if isinstance(tensor, Tensor):
@@ -195,7 +195,7 @@ def broadcast_module(module: nn.Module) -> nn.Module:
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """The ranks' tensors one after another, in the order of the ranks. They may differ in length."""
+    """The tensors of all ranks, concatenated in order of rank. They may differ in length."""
     if ranks() == 1:
         return tensor
     length = torch.tensor(len(tensor), device=tensor.device)
@@ -206,38 +206,38 @@ def gathered(tensor: Tensor) -> Tensor:
     padded[: len(tensor)] = tensor.detach()
     parts = [torch.empty_like(padded) for _ in range(ranks())]
     dist.all_gather(parts, padded)
-    return torch.cat([part[: int(count)] for part, count in zip(parts, lengths)])
+    return torch.cat([part[: int(count)] for part, count in zip(parts, lengths, strict=True)])
 
 
-def own_part(count: int) -> slice:
-    """This rank's part of what `gathered` puts together of equally long parts."""
+def local_slice(count: int) -> slice:
+    """This rank's part of what `gathered` returns, for parts of equal length."""
     return slice(rank() * (count // ranks()), (rank() + 1) * (count // ranks()))
 
 
-def from_first(tensor: Tensor) -> Tensor:
-    """The first rank's tensor, on all."""
+def broadcast_tensor(tensor: Tensor) -> Tensor:
+    """The tensor of rank 0, on all ranks."""
     if ranks() > 1:
         dist.broadcast(tensor, 0)
     return tensor
 
 
 def broadcast_object(value: Any) -> Any:
-    """What the first rank says, on all: for decisions that rest on the clock or on files."""
+    """The object of rank 0, on all ranks: for decisions that depend on the clock or on files."""
     if ranks() == 1:
         return value
-    said = [value]
-    dist.broadcast_object_list(said, 0)
-    return said[0]
+    values = [value]
+    dist.broadcast_object_list(values, 0)
+    return values[0]
 
 
 def barrier() -> None:
-    """Until all ranks are here."""
+    """Wait for all ranks."""
     if ranks() > 1:
         dist.barrier()
 
 
 class _Mean(torch.autograd.Function):
-    """The mean over ranks, of a value forwards and of its gradient backwards."""
+    """The mean over ranks, of a value in the forward pass and of its gradient in the backward pass."""
 
     @staticmethod
     def forward(tensor: Tensor) -> Tensor:
@@ -257,5 +257,5 @@ class _Mean(torch.autograd.Function):
 
 
 def mean(tensor: Tensor) -> Tensor:
-    """The mean over the ranks, through which gradients find their way back to all of them."""
+    """The differentiable mean over the ranks: gradients flow back to all of them."""
     return tensor if ranks() == 1 else _Mean.apply(tensor)  # type: ignore[no-untyped-call]

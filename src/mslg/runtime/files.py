@@ -1,4 +1,4 @@
-"""Files that several processes may write: replaced all at once, and locks to wait for."""
+"""Files that several processes may write: atomic replacement, and locks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PARTIAL = ".*.partial"  # what a process that was killed while writing leaves behind
+PARTIAL = ".*.partial"  # the files that a killed process leaves behind
 HINT = "free some space or choose another folder, then resume"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content all at once: whoever opens it finds the old content or the new one, whole."""
+    """Replace the content of a file atomically: a reader gets either the old or the new content, complete."""
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(content)
@@ -24,8 +24,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """For content that is written piece by piece: a temporary name that becomes the file's own when all went well."""
-    # A name of its own for each writer: two that shared one would mix their contents.
+    """A temporary path to write to, which atomically becomes `path` if no exception is raised."""
+    # A unique name per writer: two that shared one would mix their contents.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         yield temporary
@@ -33,20 +33,20 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _to_disk(path.parent)  # the new name must survive a power cut too
+    _to_disk(path.parent)  # the new name must survive a power failure too
 
 
 def _to_disk(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder. What had its name is deleted only when the new one is complete."""
+    """The same for a folder. An existing one is deleted only when the new one is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     temporary.mkdir()
@@ -61,9 +61,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process is in here for the same file. The lock is a file beside it, which stays."""
+    """Hold an exclusive lock on a file. The lock is a separate file next to it, which is not deleted."""
     import fcntl
 
     with path.with_name(f".{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # given up when the file is closed, also by a kill
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, even if the process is killed
         yield

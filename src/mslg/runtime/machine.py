@@ -1,4 +1,4 @@
-"""What a program runs on: its processors, and the versions that a result may depend on."""
+"""The machine: available processors, and the versions that a result may depend on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import __version__
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,6 +1,6 @@
-"""Randomness as a pure function of where we are: (seed, what for, epoch, step) → generator.
+"""Random generators as a pure function of (seed, purpose, epoch, step, …).
 
-Nothing random has to be saved: a run resumed at any step draws what the uninterrupted run would have drawn.
+No random state has to be saved: a run resumed at any step draws the numbers of the uninterrupted run.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def generator(seed: int, purpose: str, *position: int) -> torch.Generator:
 
 
 def numpy_generator(seed: int, purpose: str, *position: int) -> np.random.Generator:
-    """A numpy generator for one purpose at one position."""
+    """A NumPy generator for one purpose at one position."""
     return np.random.default_rng(derive(seed, purpose, *position))
 
 
 @contextmanager
 def seeded(device: torch.device, seed: int, purpose: str, *position: int) -> Iterator[None]:
-    """Layers such as dropout draw from torch's global generator: set it here, and put it back afterwards."""
+    """Seed torch's global generator, which layers such as dropout use, and restore it afterwards."""
     number = derive(seed, purpose, *position)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        # Not torch.manual_seed: it seeds every kind of device, and for those not in use it notes a stack trace a call.
+        # Not torch.manual_seed: it also seeds unused devices, for which it records a stack trace per call.
         torch.default_generator.manual_seed(number)
         if device.type == "cuda":
             torch.cuda.manual_seed(number)

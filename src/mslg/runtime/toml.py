@@ -1,4 +1,4 @@
-"""Settings as TOML text: tables of plain values, the other direction of the standard library's `tomllib`."""
+"""Write settings as TOML, the counterpart of the standard library's `tomllib`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def dumps(tables: Mapping[str, Any]) -> str:
-    """TOML for a mapping of plain values and of tables of them. A value of None is left out."""
+    """TOML for a mapping of plain values and nested tables. None is left out."""
     plain = {key: value for key, value in tables.items() if not isinstance(value, Mapping)}
     lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items() if value is not None]
     for name, table in tables.items():
@@ -46,5 +46,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, except that JSON leaves DEL as it is.
+    # JSON escapes strings as TOML does, except for DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

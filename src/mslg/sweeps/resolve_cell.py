@@ -38,6 +38,6 @@ def _method(cell: Cell, settings: Settings, places: Mapping[str, str | None]) ->
 
 
 def _count(cell: Cell, places: Mapping[str, str | None]) -> int:
-    from ..runs.open_data import open_named
+    from ..data.open import open_named
 
     return len(open_named(str(cell.placed(**places)["data"]["source"])).train.classes)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from ..data.batch import leaves
 from ..data.readers.bundle import Bundle
-from ..data.source import Source, leaves
+from ..data.source import Source
 
 Reader = Callable[[], Bundle]
 

@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..data.batch import Batch
 from ..data.make_splits import make_splits
 from ..data.readers.digits import digits
+from ..data.samples import Samples
 from ..data.source import make_source
-from ..data.splits import Samples
 from ..networks.mlp import MLP
 from ..noise.uniform import uniform
 from ..runs.checkpoint import load_state, save_state

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from ..data.make_splits import make_splits
+from ..data.samples import Samples
 from ..data.source import make_source
-from ..data.splits import Samples, Splits
+from ..data.splits import Splits
 from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
 from ..training.schedules import Steps

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ..data.sample_table import SampleTable, pieces_of
-from ..data.splits import Samples, Splits
+from ..data.samples import Samples
+from ..data.splits import Splits
 from ..networks.evaluating import evaluating
 from ..runtime.distributed import gathered, rank, ranks
 from ..runtime.seeds import generator

@@ -112,7 +112,7 @@ def train(
         clean = data.clean_batches(epoch, start=position.clean_step, excluded=excluded)
         for batch in data.batches(epoch, start=position.step, excluded=excluded):
             method.set_progress(epoch, (epoch + position.step / position.steps) / epochs)
-            place = (epoch, position.step, *distributed.stream())
+            place = (epoch, position.step, *distributed.rank_key())
             with seeded(data.device, data.seed, "step", *place), method.computing():
                 results = _step(method, batch, clean)
                 _train_on_reviewed(method, data, position)

@@ -65,7 +65,7 @@ class PredictionHistory:
 
     def history(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """(samples, kept epochs): the given label's probability and the predicted class."""
-        place = distributed.place(index.to(self.given.device))
+        place = distributed.local_rows(index.to(self.given.device))
         given, predicted = (
             torch.stack([column[place].cpu() for column in kept], 1) if kept else torch.empty(len(index), 0)
             for kept in (self.given_history, self.predicted_history)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mslg.data.images import Reading
 from mslg.data.readers.folder import folder
+from mslg.data.readers.options import Reading
 from tests.support import trees
 
 READING = Reading()
@@ -50,7 +50,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nothing; give one that contains a folder of"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nothing; pass one that contains a folder of"):
         folder(tmp_path / "nothing", reading=READING)
     with pytest.raises(ValueError, match=r"has no images in folders; expected .*/<class>/<name>, names ending in .jpg"):
         folder(tmp_path, reading=READING)
@@ -59,6 +59,6 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         folder(tmp_path, reading=READING)
     trees.picture(tmp_path / "loose.png", 0)
     with pytest.raises(
-        ValueError, match=r"loose.png is in no class; put each image into a folder named after its class"
+        ValueError, match=r"loose.png is in no class folder; put each image into a folder named after its class"
     ):
         folder(tmp_path, reading=READING)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mslg.data.open import open_named
 from mslg.fitting.fit import fit_settings
-from mslg.runs.open_data import open_data, open_named
+from mslg.runs.open_data import open_data
 from mslg.runs.recipes import merged
 from tests.support import trees
 

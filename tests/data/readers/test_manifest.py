@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 import torch
 
-from mslg.data.images import ImageStore, Reading
+from mslg.data.image_stores import ImageStore
 from mslg.data.make_splits import make_splits
 from mslg.data.readers.manifest import manifest
+from mslg.data.readers.options import Reading
 from mslg.runs.open_data import open_data
 from tests.support import trees
 
@@ -115,7 +116,7 @@ WRONG = {
     "misspelled": ("path,label,verifed_label\n0.png,a,a\n", "Did you mean 'verified_label'?"),
     "no path": (
         "file,label\n0.png,a\n",
-        "no column 'path', so its other columns must be features, but the columns file are no numbers; it has: file",
+        "no column 'path', so its other columns must be features, but the columns file are not numeric; it has: file",
     ),
     "only labels": ("id,label\n0,a\n1,b\n", "but there are no others"),
     "empty": ("path,label\n", "data.csv has no rows"),
@@ -123,7 +124,7 @@ WRONG = {
     "label missing": ("path,label\n0.png,a\n1.png,\n", "data.csv has no label in row 2 (after the header)"),
     "path missing": ("path,label\n0.png,a\n,b\n", "data.csv has no path in row 2 (after the header)"),
     "negative": ("path,label\n0.png,-1\n1.png,1\n", "data.csv has the label -1 (1 such samples)"),
-    "a code": ("path,label\n0.png,0\n1.png,1000000000\n", "has the label 1000000000; whole numbers are class numbers"),
+    "a code": ("path,label\n0.png,0\n1.png,1000000000\n", "has the label 1000000000; integer labels are class numbers"),
     "split": (
         "path,label,split\n0.png,a,train\n1.png,b,tets\n",
         "unknown split in data.csv 'tets'. Did you mean 'test'?",
@@ -166,7 +167,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(what: str, corrupt: str,
     else:
         (tmp_path / "inside" / "link").mkdir()
         (tmp_path / "inside" / "link" / "secret.png").symlink_to(tmp_path / "outside" / "secret.png")
-    with pytest.raises(ValueError, match=r"secret.png leads out of the folder .* a manifest may name files of its own"):
+    with pytest.raises(ValueError, match=r"secret.png leads out of the folder .* a manifest may only name files below"):
         manifest(path, reading=Reading(corrupt=corrupt))
 
 

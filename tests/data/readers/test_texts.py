@@ -13,15 +13,16 @@ import pytest
 import torch
 
 from mslg.data.check import inspect
+from mslg.data.concat import concat_sources
 from mslg.data.make_splits import make_splits
+from mslg.data.open import open_named
 from mslg.data.source import Source
 from mslg.data.texts import Vocabulary, vocabulary_of
 from mslg.fitting.fit import fit_settings
 from mslg.issues.previews import view_of
 from mslg.review.report import write_report
-from mslg.review.reviewed_samples import joined
 from mslg.runs.load_model import load_model
-from mslg.runs.open_data import open_data, open_named
+from mslg.runs.open_data import open_data
 from mslg.runs.recipes import merged
 
 MISSING = importlib.util.find_spec("datasets") is None
@@ -102,7 +103,7 @@ def test_captions_of_images_are_no_inputs(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, "mslg"):
         found = open_named(str(tmp_path / "data.csv"))
     assert vocabulary_of(found.train.store) is None
-    assert "columns without a meaning here: text" in caplog.text
+    assert "ignored columns: text" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_captions_of_images_are_no_inputs(tmp_path: Path, caplog: pytest.LogCapt
         ("text,label\nfine words,a\n,b\n", r"data.csv has no text in row 2 \(after the header\)"),
         (
             "review,label\nfine words,a\nother,b\n",
-            "the columns review are no numbers.*If 'review' holds texts to classify, rename it to 'text'",
+            "the columns review are not numeric.*If 'review' contains the texts to classify, rename it to 'text'",
         ),
         ("text,label\n1,a\n2,b\n", "have no words of two letters or more, such as '1'"),
     ],
@@ -138,7 +139,7 @@ def test_texts_of_two_sets_are_shown_when_they_are_joined(tmp_path: Path) -> Non
     clean(4).to_csv(tmp_path / "clean.csv", index=False)
     opened = open_data({"source": str(tmp_path / "reviews.csv"), "clean": str(tmp_path / "clean.csv")})
     assert isinstance(opened.clean, Source)
-    both = joined(opened.clean, opened.train)
+    both = concat_sources(opened.clean, opened.train)
     assert view_of(both, 5, side=64).content.decode() == reviews(6)["text"][1]
     assert view_of(both, 1, side=64).content.decode() == clean(4)["text"].iloc[1]
 
@@ -180,10 +181,12 @@ def test_one_column_of_texts_needs_no_name_and_several_do(tmp_path: Path) -> Non
     alone = open_named(saved(table.rename(columns={"text": "sentence"}), tmp_path / "a"))
     assert vocabulary_of(alone.train.store) is not None
     pairs = table.rename(columns={"text": "premise"}).assign(claim=table["text"])
-    with pytest.raises(ValueError, match=r"has the texts premise, claim, and none is called 'text': rename the one"):
+    with pytest.raises(ValueError, match=r"has the text columns premise, claim, and none is called 'text'"):
         open_named(saved(pairs, tmp_path / "b"))
     numbered = table.rename(columns={"text": "sentence"}).assign(idx=range(6))
-    with pytest.raises(ValueError, match=r"has the texts sentence and the numbers idx, .*rename_column\('sentence'"):
+    with pytest.raises(
+        ValueError, match=r"has the text columns sentence and the numbers idx, .*rename_column\('sentence'"
+    ):
         open_named(saved(numbered, tmp_path / "c"))
     with pytest.raises(ValueError, match=r"has no text in row 2; fill it in or remove the row"):
         open_named(saved(table.assign(text=["one two", "three", None, "four", "five", "six"]), tmp_path / "d"))

@@ -1,4 +1,4 @@
-"""ANIMAL-10N: 55,000 images of five pairs of animals that look alike, about 8 % of them labelled wrongly."""
+"""ANIMAL-10N: 55,000 images of five pairs of similar animals, about 8 % of them labelled wrongly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..images import EXTENSIONS, Reading
-from .assemble import image_bundle
+from ..images import EXTENSIONS
 from .bundle import Bundle
+from .from_table import image_bundle
+from .options import Reading
 
 NAMES = (
     *("cat", "lynx", "wolf", "coyote", "cheetah"),
@@ -19,8 +20,8 @@ FOLDERS = {"training": "train", "testing": "test"}
 
 
 def animal10n(root: Path, *, reading: Reading) -> Bundle:
-    """Files `<label>_<anything>.jpg` in `training` and `testing`. No training label is verified: give a clean set, or
-    use `clean="auto"`."""
+    """Files `<label>_<anything>.jpg` in `training` and `testing`. No training label is verified: pass a clean set, or
+    `clean="auto"`."""
     root = root / "raw_image" if (root / "raw_image").is_dir() else root
     rows = []
     for folder, split in FOLDERS.items():
@@ -29,8 +30,8 @@ def animal10n(root: Path, *, reading: Reading) -> Bundle:
                 f"there is no folder {root / folder}; pass root= (--root): the folder that contains raw_image, "
                 "with training and testing in it"
             )
-        # Sorted: the order in which a folder lists its files differs between machines.
-        for name in sorted(os.listdir(root / folder)):  # noqa: PTH208 (names are all that is needed, and fast)
+        # Sorted: the order of a directory listing differs between machines.
+        for name in sorted(os.listdir(root / folder)):  # noqa: PTH208 (faster, and names are enough)
             if name.startswith(".") or not name.lower().endswith(EXTENSIONS):
                 continue
             label = name.split("_", 1)[0]

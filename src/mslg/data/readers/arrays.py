@@ -1,4 +1,4 @@
-"""NumPy archives: `X` and `y`, and where there are any `id`, `verified`, `X_test`, `y_test`, `y_true`, `classes`."""
+"""NumPy archives: `X` and `y`, optionally `id`, `verified`, `X_test`, `y_test`, `y_true` and `classes`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = ("X", "y", "id", "verified", "X_test", "y_test", "y_true", "classes")
 def npz(path: Path) -> Bundle:
     """Read an `.npz`. Object arrays are refused: reading them would run code from the file."""
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}; give the path of an .npz archive with X and y")
+        raise FileNotFoundError(f"there is no file {path}; pass the path of an .npz archive with X and y")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -46,7 +46,7 @@ def npz(path: Path) -> Bundle:
     if "X_test" not in arrays:
         return Bundle(train)
     if "y_test" not in arrays:
-        raise ValueError(f"{path} has X_test but no y_test; add the labels of the test samples or leave both out")
+        raise ValueError(f"{path} has X_test but no y_test; add the labels of the test samples, or remove both")
     return Bundle(
         train, make_source(arrays["X_test"], arrays["y_test"], classes=train.classes, name=f"{path.name} (test)")
     )

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors pack them for Python, with the human labels of CIFAR-N as an option."""
+"""CIFAR-10 and CIFAR-100 in their original Python format, optionally with the human labels of CIFAR-N."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...registry import unknown
-from ..source import Source, make_source
-from .bundle import Bundle
+from ..labels import encode_labels
+from ..source import Source
+from .bundle import Bundle, benchmark_source
 from .unpickle import load_arrays, unpickle
 
-# The names that CIFAR-N's papers use, and those in its files.
+# The names of label sets in the CIFAR-N paper, and in its files.
 HUMAN_10 = {
     "aggregate": "aggre_label",
     "worse": "worse_label",
@@ -25,7 +26,7 @@ HUMAN_100 = {"noisy": "noisy_label"}
 
 
 class Layout(NamedTuple):
-    """Where the parts of a CIFAR are."""
+    """The files and keys of a CIFAR."""
 
     folder: str
     train: tuple[str, ...]
@@ -61,7 +62,7 @@ CIFAR100 = Layout(
 
 def cifar10(root: Path, *, human: str | None = None, human_file: str | None = None) -> Bundle:
     """50,000 training and 10,000 test images of shape (3, 32, 32). Every label counts as right, unless `human` names
-    one of CIFAR-10N's sets of labels (aggregate, worse, random1-3): then these are given and the others true."""
+    a label set of CIFAR-10N (aggregate, worse, random1-3): then those are the given labels, and the originals true."""
     return _cifar(root, CIFAR10, human, human_file)
 
 
@@ -101,24 +102,15 @@ def _part(folder: Path, files: Sequence[str], layout: Layout, names: Sequence[st
             )
         pixels.append(rows.reshape(-1, 3, 32, 32))
         labels.append(np.asarray(batch[layout.labels], dtype=np.int64))
-    label = np.concatenate(labels)
-    return make_source(
-        np.concatenate(pixels),
-        label,
-        classes=names,
-        ids=[f"{split}-{number}" for number in range(len(label))],
-        verified_labels=label if split == "train" else None,
-        name=f"{layout.folder} ({split})",
-    )
+    return benchmark_source(np.concatenate(pixels), np.concatenate(labels), names, split=split, name=layout.folder)
 
 
 def _human_path(root: Path, layout: Layout, human_file: str | None) -> Path:
     if human_file is not None:
         return Path(human_file)
-    places = [root / layout.human_file, root / "data" / layout.human_file, root.parent / layout.human_file]
-    for place in places:
-        if place.exists():
-            return place
+    for folder in (root, root / "data", root.parent):
+        if (folder / layout.human_file).exists():
+            return folder / layout.human_file
     raise FileNotFoundError(f"there is no {layout.human_file} in {root}; put it there, or name it with human_file=")
 
 
@@ -132,10 +124,9 @@ def _with_human_labels(train: Source, path: Path, key: str) -> Source:
         differ = int((clean != train.label.numpy()).sum()) if clean.shape == tuple(train.label.shape) else "all"
         raise ValueError(
             f"the clean labels in {path} are not those of the data ({differ} of {len(train)} differ): the images are "
-            "in another order than the original batches, so the human labels would go to the wrong ones"
+            "in another order than the original batches, so the human labels would be assigned to the wrong images"
         )
-    label = make_source(np.zeros(len(given)), given, classes=train.classes, name=path.name).label
-    return train.with_label(label)
+    return train.with_label(encode_labels(given, train.classes, path.name)[0])
 
 
 def _text(name: Any) -> str:

@@ -1,4 +1,4 @@
-"""CIFAR-10 as frozen features of a pretrained network: a real problem that a laptop solves in seconds."""
+"""CIFAR-10 as frozen features of a pretrained network, on which a laptop trains in seconds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..source import make_source
-from .bundle import Bundle
+from .bundle import Bundle, benchmark_source
 
 FILE = "cifar10_features.npz"
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -16,7 +15,7 @@ KEYS = ("features_train", "labels_train", "features_test", "labels_test")
 
 
 def cifar10_features(root: Path) -> Bundle:
-    """Rows of features, in the order of the images. `root` is the .npz or the folder that contains it."""
+    """Feature vectors in the order of the images. `root` is the .npz, or the folder that contains it."""
     path = root if root.suffix == ".npz" else root / FILE
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass root= (--root): the folder that contains {FILE}, or it")
@@ -32,13 +31,6 @@ def _read(path: Path, changed: int) -> Bundle:
         arrays = {key: archive[key] for key in KEYS}
     parts = {}
     for split in ("train", "test"):
-        label = arrays[f"labels_{split}"].astype(np.int64)
-        parts[split] = make_source(
-            arrays[f"features_{split}"].astype(np.float32),
-            label,
-            classes=NAMES,
-            ids=[f"{split}-{number}" for number in range(len(label))],
-            verified_labels=label if split == "train" else None,
-            name=f"{path.name} ({split})",
-        )
+        features, label = arrays[f"features_{split}"].astype(np.float32), arrays[f"labels_{split}"].astype(np.int64)
+        parts[split] = benchmark_source(features, label, NAMES, split=split, name=path.name)
     return Bundle(parts["train"], parts["test"])

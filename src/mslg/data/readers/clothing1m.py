@@ -1,4 +1,4 @@
-"""Clothing1M: a million shop images in 14 classes, labelled by the words around them; some are labelled by people."""
+"""Clothing1M: a million shop images in 14 classes, labelled from the surrounding text; some verified by people."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..images import Reading
-from .assemble import image_bundle
 from .bundle import Bundle
+from .from_table import image_bundle
 from .list_files import check_range, lines, pairs
+from .options import Reading
 
 log = logging.getLogger("mslg")
 
-CLEAN = {"train": "clean-train", "val": "clean-val"}  # clean lists and the names they are asked for by
+CLEAN = {"train": "clean-train", "val": "clean-val"}  # clean lists, and the names of the clean sets
 
 
 def clothing1m(root: Path, *, reading: Reading) -> Bundle:
-    """Trained on the noisy list with noisy labels, tested on the clean test list with clean ones. Clean sets of its own
-    are `clean-val` (what the paper uses) and `clean-train`."""
-    notes = next(
-        (root / place for place in ("", "annotations") if (root / place / "noisy_label_kv.txt").exists()), root
-    )
+    """Training samples from the noisy list with noisy labels, test samples from the clean test list with clean ones.
+    Its clean sets are `clean-val` (as in the paper) and `clean-train`."""
+    folders = (root, root / "annotations")
+    notes = next((folder for folder in folders if (folder / "noisy_label_kv.txt").exists()), root)
     classes = lines(notes / "category_names_eng.txt").tolist()
     labels = {}
     for kind in ("noisy", "clean"):
         table = pairs(notes / f"{kind}_label_kv.txt")
         check_range(table["label"], len(classes), notes / f"{kind}_label_kv.txt")
-        # An image may be in both files: which label counts is decided by the list it is taken from.
+        # An image may be in both files: the list it is taken from decides which label to use.
         labels[kind] = table.drop_duplicates("path").set_index("path")["label"]
     parts = {"train": _part(notes, "noisy_train", labels["noisy"])}
     for split in ("test", *CLEAN):
@@ -51,13 +50,13 @@ def clothing1m(root: Path, *, reading: Reading) -> Bundle:
 def _part(notes: Path, split: str, labels: pd.Series) -> pd.DataFrame:
     path = notes / f"{split}_key_list.txt"
     keys = lines(path)
-    found = keys.map(labels)
-    if found.isna().any():
+    label = keys.map(labels)
+    if label.isna().any():
         raise ValueError(
-            f"{path} names '{keys[found.isna()].iloc[0]}' ({int(found.isna().sum())} such lines), for which "
+            f"{path} names '{keys[label.isna()].iloc[0]}' ({int(label.isna().sum())} such lines), for which "
             f"{split.split('_')[0]}_label_kv.txt has no label"
         )
-    return pd.DataFrame({"path": keys, "label": found.astype("int64")})
+    return pd.DataFrame({"path": keys, "label": label.astype("int64")})
 
 
 def _without_test(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
@@ -68,6 +67,5 @@ def _without_test(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
 
 
 def _located(root: Path, keys: pd.Series) -> pd.Series:
-    """Keys begin with `images/`; some people keep the ten folders below it directly in the root."""
-    short = keys.str.removeprefix("images/")
-    return keys if (root / "images").is_dir() else short
+    """Keys begin with `images/`; in some copies the ten folders below it are directly in the root."""
+    return keys if (root / "images").is_dir() else keys.str.removeprefix("images/")

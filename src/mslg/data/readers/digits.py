@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn: real handwriting, small enough for a demo on any machine."""
+"""The handwritten digits of scikit-learn, small enough for a demo on any machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRAIN = 1300
 
 
 def digits(*, seed: int = 0) -> Bundle:
-    """1,300 training and 497 test images of shape (1, 8, 8), dealt out by the seed. Every label is right."""
+    """1,300 training and 497 test images of shape (1, 8, 8), split by the seed. Every label is right."""
     data = load_digits()
     images = (data.images[:, None] / 16).astype(np.float32)
     order = numpy_generator(seed, "digits").permutation(len(images))

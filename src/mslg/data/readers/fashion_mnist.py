@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..source import make_source
-from .bundle import Bundle
+from .bundle import Bundle, benchmark_source
 
 NAMES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-PLACES = ("", "raw", "FashionMNIST/raw", "fashion-mnist")
+FOLDERS = ("", "raw", "FashionMNIST/raw", "fashion-mnist")
 BYTES = 8  # the code for unsigned bytes in the third byte of an idx file
 
 
@@ -22,14 +21,7 @@ def fashion_mnist(root: Path) -> Bundle:
     for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = idx(_find(root, f"{prefix}-images-idx3-ubyte"), dimensions=3)
         label = idx(_find(root, f"{prefix}-labels-idx1-ubyte"), dimensions=1).astype(np.int64)
-        parts[split] = make_source(
-            images[:, None],
-            label,
-            classes=NAMES,
-            ids=[f"{split}-{number}" for number in range(len(label))],
-            verified_labels=label if split == "train" else None,
-            name=f"fashion-mnist ({split})",
-        )
+        parts[split] = benchmark_source(images[:, None], label, NAMES, split=split, name="fashion-mnist")
     return Bundle(parts["train"], parts["test"])
 
 
@@ -46,14 +38,14 @@ def idx(path: Path, *, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     start = 4 + 4 * dimensions
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
     if len(content) - start != int(np.prod(shape)):
-        raise ValueError(f"{path} holds {len(content) - start} values; its head says {shape}: download it again")
+        raise ValueError(f"{path} holds {len(content) - start} values; its header says {shape}: download it again")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy()
 
 
 def _find(root: Path, name: str) -> Path:
-    for place in PLACES:
+    for folder in FOLDERS:
         for ending in ("", ".gz"):
-            path = root / place / f"{name}{ending}"
+            path = root / folder / f"{name}{ending}"
             if path.exists():
                 return path
     raise FileNotFoundError(f"{root} has no {name} or {name}.gz; pass root= (--root): the folder of the four idx files")

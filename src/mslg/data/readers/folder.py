@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..images import EXTENSIONS, Reading
-from .assemble import image_bundle
+from ..images import EXTENSIONS
 from .bundle import Bundle
+from .from_table import image_bundle
+from .options import Reading
 
 SPLITS = ("train", "test")
 
 
 def folder(path: Path, *, reading: Reading) -> Bundle:
-    """Read an image folder. Classes are the names of the folders, sorted; ids are the paths below it. Hidden files and
-    files that are no images by their extension are not looked at."""
+    """Read an image folder. Classes are the sorted names of its subfolders; ids are the paths below it. Hidden files
+    and files without an image extension are ignored."""
     if not path.is_dir():
-        raise FileNotFoundError(f"there is no folder {path}; give one that contains a folder of images for each class")
+        raise FileNotFoundError(f"there is no folder {path}; pass one that contains a folder of images per class")
     tops = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     divided = "train" in tops and set(tops) <= set(SPLITS)
     rows = []
@@ -28,7 +29,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
             below = name.split("/")
             if len(below) < 2:
                 raise ValueError(
-                    f"{path / split / name} is in no class; put each image into a folder named after its class "
+                    f"{path / split / name} is in no class folder; put each image into a folder named after its class "
                     f"({path / split}/<class>/{name}), or write a manifest (.csv with path,label)"
                 )
             rows.append((f"{split}/{name}" if divided else name, below[0], split or "train"))
@@ -40,15 +41,15 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     classes = sorted(table["class"].unique().tolist())
     if len(classes) < 2:
         raise ValueError(
-            f"{path} has images of one class only, '{classes[0]}'; a classifier needs at least two: expected a folder "
-            "for each class directly below"
+            f"{path} has images of one class only, '{classes[0]}'; a classifier needs at least two: expected one "
+            "folder per class directly below"
         )
     table["label"] = table["class"].map({name: number for number, name in enumerate(classes)})
     return image_bundle(table, path, classes, reading, name=str(path))
 
 
 def _images(top: Path) -> Iterator[str]:
-    """The images below a folder, as paths with forward slashes. Links are followed, but not in circles."""
+    """The images below a folder, as paths with forward slashes. Symbolic links are followed, cycles excepted."""
     seen = set()
     for here, folders, files in os.walk(top, followlinks=True):
         real = os.path.realpath(here)

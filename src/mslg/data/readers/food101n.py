@@ -1,4 +1,4 @@
-"""Food-101N: 310,009 images of 101 dishes, labelled by the search that found them; a part was verified by people."""
+"""Food-101N: 310,009 images of 101 dishes, labelled by search queries and partly verified by people."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..images import Reading, frame_of
-from .assemble import image_bundle
+from ..image_stores import frame_of
 from .bundle import Bundle
+from .from_table import image_bundle
 from .list_files import lines
+from .options import Reading
 
 log = logging.getLogger("mslg")
 
@@ -20,9 +21,9 @@ RELEASE = "Food-101N_release"
 
 
 def food101n(root: Path, *, food101: str | None = None, reading: Reading) -> Bundle:
-    """The label is the folder's name. A verification flag of 1 says that it is right, 0 that it is wrong (what would be
-    right is not known), so `clean=N` takes rows with flag 1. The test set is the verified validation rows with flag 1,
-    which are then not trained on; or the test split of Food-101, if `food101` names its folder."""
+    """The label is the name of the folder. A verification flag of 1 means that it is right, 0 that it is wrong (the
+    right one is unknown), so `clean=N` takes samples with flag 1. The test set consists of the validation samples with
+    flag 1, and no validation sample is trained on; or of the test split of Food-101, if `food101` names its folder."""
     root = root / RELEASE if (root / RELEASE).is_dir() else root
     meta = root / "meta"
     classes = _after_header(meta / "classes.txt").tolist()
@@ -31,7 +32,7 @@ def food101n(root: Path, *, food101: str | None = None, reading: Reading) -> Bun
     verified = [_verified(meta / "verified_train.tsv")]
     validation = _verified(meta / "verified_val.tsv")
     if food101 is None:
-        # Wrong ones too: their pixels are as much part of the validation data as the right ones.
+        # With flag 0 too: these images are validation data as well.
         table = table[~table["key"].isin(validation.index)]
         right = validation[validation == 1].index.to_series()
         test = pd.DataFrame({"key": right, "label": _labels(right, classes, meta / "verified_val.tsv")})
@@ -41,7 +42,7 @@ def food101n(root: Path, *, food101: str | None = None, reading: Reading) -> Bun
         verified.append(validation)
         test, folder = _food101(Path(food101), classes)
     table = table.copy()
-    _compare(verified[0], keys)
+    _report_unlisted(verified[0], keys)
     flags = pd.concat(verified)
     flags = flags[~flags.index.duplicated()]
     table["verified_label"] = np.where(table["key"].map(flags) == 1, table["label"], -1)
@@ -57,16 +58,16 @@ def food101n(root: Path, *, food101: str | None = None, reading: Reading) -> Bun
 
 
 def _after_header(path: Path) -> pd.Series:
-    """The first line is a heading, in the list of classes too."""
+    """The lines after the header, which the list of classes has too."""
     return lines(path).iloc[1:].reset_index(drop=True)
 
 
 def _labels(keys: pd.Series, classes: list[str], path: Path) -> pd.Series:
     number = {name: position for position, name in enumerate(classes)}
-    found = keys.str.split("/", n=1).str[0].map(number)
-    if found.isna().any():
-        raise ValueError(f"{path} names '{keys[found.isna()].iloc[0]}', whose folder is not in meta/classes.txt")
-    return found.astype("int64")
+    labels = keys.str.split("/", n=1).str[0].map(number)
+    if labels.isna().any():
+        raise ValueError(f"{path} names '{keys[labels.isna()].iloc[0]}', whose folder is not in meta/classes.txt")
+    return labels.astype("int64")
 
 
 def _verified(path: Path) -> pd.Series:
@@ -79,11 +80,11 @@ def _verified(path: Path) -> pd.Series:
     return flags[~flags.index.duplicated()]
 
 
-def _compare(flags: pd.Series, keys: pd.Series) -> None:
-    strangers = ~flags.index.isin(keys)
-    if strangers.any():
-        # In the release one image is verified under another class than it is listed under.
-        log.info("food101n: %d verified rows are not in the image list and not used", int(strangers.sum()))
+def _report_unlisted(flags: pd.Series, keys: pd.Series) -> None:
+    unlisted = ~flags.index.isin(keys)
+    if unlisted.any():
+        # In the release, one image is verified under another class than it is listed under.
+        log.info("food101n: %d verified rows are not in the image list and are ignored", int(unlisted.sum()))
 
 
 def _food101(root: Path, classes: list[str]) -> tuple[pd.DataFrame, Path]:

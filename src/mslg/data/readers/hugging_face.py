@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face `datasets` library on this machine: saved with `save_to_disk`, or an imagefolder."""
+"""Local data sets of the Hugging Face `datasets` library: saved with `save_to_disk`, or an imagefolder."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..images import SHORT_SIDE, SIZE, Frame, Reading, pixels_of
-from ..source import Source, TensorStore, encode_known, encode_labels
+from ..images import Frame, pixels_of
+from ..labels import encode_known, encode_labels
+from ..source import Source
+from ..stores import TensorStore
 from ..texts import TextStore, Vocabulary, vocabulary_of
 from .bundle import Bundle
+from .options import Reading
 
 log = logging.getLogger("mslg")
 
-KNOWN = ("verified_label", "true_label")  # labels that some samples may have beside the given one
+KNOWN = ("verified_label", "true_label")  # optional labels, unknown for some samples
 STRINGS = ("string", "large_string")
 
 
 class HuggingFaceImages:
-    """Images that the library decodes when they are asked for."""
+    """Images that the library decodes on access."""
 
     def __init__(self, rows: Any, column: str, frame: Frame, channels: int) -> None:
         self.rows, self.column, self.frame, self.channels = rows, column, frame, channels
@@ -39,23 +42,23 @@ class HuggingFaceImages:
 
 
 def hugging_face(path: Path, *, reading: Reading) -> Bundle:
-    """Read a data set, or a dict of splits with `train` and perhaps `test`."""
+    """Read a data set, or a dict of splits with `train` and optionally `test`."""
     try:
         import datasets  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise ImportError("the datasets library is not installed; install it with: pip install datasets") from error
     if not path.exists():
         raise FileNotFoundError(
-            f"there is no folder {path}; give hf:PATH with what save_to_disk wrote, or an imagefolder"
+            f"there is no folder {path}; pass hf:PATH of a folder written by save_to_disk, or of an imagefolder"
         )
     saved = (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists()
-    found = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset("imagefolder", data_dir=str(path))
-    splits = dict(found) if isinstance(found, dict) else {"train": found}
+    loaded = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset("imagefolder", data_dir=str(path))
+    splits = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
     if "train" not in splits:
         raise ValueError(f"{path} has no split 'train'; it has {', '.join(splits)}")
     frame = reading.frame
     parts: dict[str, Source] = {}
-    for name in ("train", "test"):  # the training split says how the other is read
+    for name in ("train", "test"):  # the training split determines how the test split is read
         if name in splits:
             parts[name] = _source(splits[name], reading, frame, f"{path} ({name})", parts.get("train"))
             frame = getattr(parts[name].store, "frame", None)
@@ -89,16 +92,12 @@ def _source(rows: Any, reading: Reading, frame: Frame | None, name: str, train: 
 
 def _images(rows: Any, column: str, reading: Reading, frame: Frame | None) -> HuggingFaceImages:
     if frame is None:
-        sizes = {rows[i][column].size for i in range(min(len(rows), 100))}
-        (width, height), one = next(iter(sizes)), len(sizes) == 1
-        square = reading.size or SIZE
-        keep = one and (reading.size is None or width == height == square)
-        frame = Frame(height, width) if keep else Frame(square, square, SHORT_SIDE / SIZE)
+        frame = Frame.fit({rows[i][column].size for i in range(min(len(rows), 100))}, reading.size)
     return HuggingFaceImages(rows, column, frame, reading.channels)
 
 
 def _rows(rows: Any, columns: list[str], reading: Reading, train: Source | None, name: str) -> TextStore | TensorStore:
-    """Texts, or columns of numbers."""
+    """Texts, or numeric columns."""
     kinds = {column: str(getattr(rows.features[column], "dtype", "")) for column in columns}
     numeric = [column for column, kind in kinds.items() if kind.startswith(("float", "int"))]
     text = _text_column([column for column, kind in kinds.items() if kind in STRINGS], numeric, name)
@@ -107,13 +106,13 @@ def _rows(rows: Any, columns: list[str], reading: Reading, train: Source | None,
         return _texts(rows[text], text, known, reading, name)
     if not numeric:
         raise ValueError(
-            f"{name} has neither an image column nor texts nor columns of numbers; it has: {', '.join(rows.features)}"
+            f"{name} has no image column, no texts and no numeric columns; it has: {', '.join(rows.features)}"
         )
     return TensorStore(np.stack([np.asarray(rows[column], dtype=np.float32) for column in numeric], 1), numeric)
 
 
 def _text_column(texts: list[str], numeric: list[str], name: str) -> str | None:
-    """The column of texts, if these are the inputs. Where there are others too, nothing is guessed."""
+    """The column of texts to classify; None if the inputs are numbers. Ambiguous columns are an error."""
     if "text" in texts:
         return "text"
     if len(texts) == 1 and not numeric:
@@ -122,8 +121,8 @@ def _text_column(texts: list[str], numeric: list[str], name: str) -> str | None:
         return None
     others = f" and the numbers {', '.join(numeric)}" if numeric else ""
     raise ValueError(
-        f"{name} has the texts {', '.join(texts)}{others}, and none is called 'text': rename the one to classify "
-        f"(rename_column('{texts[0]}', 'text')), or remove what is no input (remove_columns)"
+        f"{name} has the text columns {', '.join(texts)}{others}, and none is called 'text': rename the one to use "
+        f"(rename_column('{texts[0]}', 'text')), or remove the columns that are no inputs (remove_columns)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The text files in which large data sets name their images."""
+"""The text files in which large data sets list their images."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pandas as pd
 
 
 def lines(path: Path) -> pd.Series:
-    """The lines of a file, without empty ones."""
+    """The non-empty lines of a file."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass root= (--root): the folder of the data set as unpacked")
-    found = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype="str").str.strip()
-    return found[found != ""].reset_index(drop=True)
+    stripped = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype="str").str.strip()
+    return stripped[stripped != ""].reset_index(drop=True)
 
 
 def pairs(path: Path) -> pd.DataFrame:
-    """Lines `<path> <class number>`. Paths may have commas and spaces, so a line is divided at its last space."""
-    found = lines(path)
-    parts = found.str.rsplit(n=1, expand=True).reindex(columns=[0, 1])
+    """Lines `<path> <class number>`. Paths may contain commas and spaces, so a line is split at its last space."""
+    entries = lines(path)
+    parts = entries.str.rsplit(n=1, expand=True).reindex(columns=[0, 1])
     numbers = pd.to_numeric(parts[1], errors="coerce")
     if numbers.isna().any():
         row = int(numbers.isna().to_numpy().nonzero()[0][0])
-        raise ValueError(f"{path} has the line '{found.iloc[row]}'; '<path> <class number>' was expected")
+        raise ValueError(f"{path} has the line '{entries.iloc[row]}'; '<path> <class number>' was expected")
     return pd.DataFrame({"path": parts[0].str.strip(), "label": numbers.astype("int64")})
 
 

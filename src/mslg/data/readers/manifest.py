@@ -1,11 +1,11 @@
-"""CSV and Parquet manifests: one row a sample, with the path of an image, a text, or the numbers themselves.
+"""CSV and Parquet manifests: one row per sample, with the path of an image, a text, or numeric features.
 
 path    an image, relative to the manifest and below its folder (also accepted: `file_name`)
 text    a text to classify, where there is no path
 label   the given label, a class number from 0 or a name
-id, split (train, test), verified_label, true_label: as far as known
+id, split (train, test), verified_label, true_label: optional
 
-Without `path` and `text` every other column must be numeric, and together they are the sample's features.
+Without `path` and `text`, all other columns must be numeric: they are the features.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import pandas as pd
 import torch
 
 from ...registry import unknown
-from ..images import EscapingPath, Reading
-from ..source import TensorStore, encode_labels
+from ..images import EscapingPath
+from ..labels import encode_labels
+from ..stores import TensorStore
 from ..texts import TextStore, Vocabulary
-from .assemble import bundle, image_bundle, refuse_shared_ids
 from .bundle import Bundle
+from .from_table import image_bundle, refuse_shared_ids, table_bundle
+from .options import Reading
 
 log = logging.getLogger("mslg")
 
@@ -36,9 +38,9 @@ KINDS = (".csv", ".parquet")
 
 
 def manifest(path: Path, *, reading: Reading) -> Bundle:
-    """Read a manifest. True labels only reach the evaluation; verified ones are where `clean=N` takes samples from."""
+    """Read a manifest. True labels are used for evaluation only; `clean=N` takes samples with verified labels."""
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}; give the path of a .csv or .parquet with path and label")
+        raise FileNotFoundError(f"there is no file {path}; pass the path of a .csv or .parquet with path and label")
     table = _read(path)
     name = path.name
     _check_columns(list(table.columns), name)
@@ -48,31 +50,31 @@ def manifest(path: Path, *, reading: Reading) -> Bundle:
     _check_splits(table, name)
     if "path" in table:
         _check_paths(table["path"], name)
-        refuse_shared_ids(table, name)
-        _tell_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
-        return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
     refuse_shared_ids(table, name)
+    if "path" in table:
+        _log_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
+        return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
     if "text" in table:
-        _tell_ignored(table, KNOWN, name)
-        return bundle(table, classes, _texts(table, reading, name).at, name=name)
+        _log_ignored(table, KNOWN, name)
+        return table_bundle(table, classes, _texts(table, reading, name).at, name=name)
     store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
-    return bundle(table, classes, store.at, name=name)
+    return table_bundle(table, classes, store.at, name=name)
 
 
 def _texts(table: pd.DataFrame, reading: Reading, name: str) -> TextStore:
-    """The texts, encoded by the words of those that are trained on."""
+    """The texts, encoded with the vocabulary of the training texts."""
     _refuse_missing(table, "text", name)
     texts = table["text"].to_numpy(dtype=object)
-    trained = texts[table["split"].to_numpy() == "train"] if "split" in table else texts
-    vocabulary = reading.vocabulary or Vocabulary.of(trained, most=reading.words, name=name)
+    training = texts[table["split"].to_numpy() == "train"] if "split" in table else texts
+    vocabulary = reading.vocabulary or Vocabulary.of(training, most=reading.words, name=name)
     log.info("%s: texts as counts of %d words", name, len(vocabulary.words))
     return TextStore(texts, vocabulary)
 
 
-def _tell_ignored(table: pd.DataFrame, known: tuple[str, ...], name: str) -> None:
+def _log_ignored(table: pd.DataFrame, known: tuple[str, ...], name: str) -> None:
     ignored = [str(column) for column in table if column not in known]
     if ignored:
-        log.info("%s: columns without a meaning here: %s", name, ", ".join(ignored))
+        log.info("%s: ignored columns: %s", name, ", ".join(ignored))
 
 
 def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
@@ -88,7 +90,7 @@ def _read(path: Path) -> pd.DataFrame:
             table = pd.read_parquet(path)
         else:
             names = [str(column) for column in pd.read_csv(path, nrows=0).columns]
-            # Class names such as NA or 007 are text, so nothing that has a meaning is guessed at.
+            # Class names such as NA or 007 are text, so the types of known columns are not inferred.
             text: dict[str, Any] = {column: str for column in names if column in (*KNOWN, "file_name")}
             missing: dict[str, list[str]] = {column: [""] for column in text}
             numbers = {column: ["", "NA", "NaN", "nan"] for column in names if column not in text}
@@ -113,7 +115,7 @@ def _check_columns(columns: list[str], name: str) -> None:
         if column not in KNOWN and close and close[0] not in columns:
             raise unknown(f"column in {name}", column, KNOWN)  # a misspelled true_label must not become a feature
     if "label" not in columns:
-        own = [str(column) for column in columns if column not in KNOWN]  # the others have a meaning of their own
+        own = [str(column) for column in columns if column not in KNOWN]  # known ones mean something else
         usual = [column for column in own if column.lower() in ("class", "target", "y", "category", "labels")]
         close = usual or get_close_matches("label", own, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
@@ -121,7 +123,7 @@ def _check_columns(columns: list[str], name: str) -> None:
 
 
 def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
-    """Labels as class numbers in place, −1 where a verified or true one is not known; the class names."""
+    """Replace labels by class numbers in place, −1 where a verified or true one is unknown; return the class names."""
     present = [column for column in LABELS if column in table]
     if table["label"].isna().any():
         row = int(np.flatnonzero(table["label"].isna())[0])
@@ -147,12 +149,12 @@ def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
     highest = max(int(values.max()) for values in columns.values() if values is not None)
     names = [str(number) for number in range(min(highest, 10**6) + 1)]
     if highest >= len(names) or (table["label"] < 0).any():
-        encode_labels(table["label"].to_numpy(), None, name)  # it has the words for this
+        encode_labels(table["label"].to_numpy(), None, name)  # raises with the right message
     return tuple(names)
 
 
 def _numbers_if_all(values: pd.Series) -> pd.Series | None:
-    """Class numbers, −1 where there is none; None if one of them is text. `007` is text."""
+    """Class numbers, −1 where missing; None if one of them is text, as `007` is."""
     known = values.dropna()
     if pd.api.types.is_integer_dtype(values.dtype):
         return values.fillna(-1).astype(np.int64)
@@ -175,7 +177,7 @@ def _check_splits(table: pd.DataFrame, name: str) -> None:
 
 
 def _check_paths(paths: pd.Series, name: str) -> None:
-    """Nothing outside the manifest's folder is opened. Links are followed, and refused, when files are opened."""
+    """Refuse paths outside the manifest's folder. Symbolic links are checked when files are opened."""
     outside = paths.str.contains(r"^(?:[/\\~]|[A-Za-z]:)|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00", regex=True)
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
@@ -188,8 +190,8 @@ def _check_paths(paths: pd.Series, name: str) -> None:
 def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     if ("changed" in table and "true_label" in table) or "label_source" in table:
         raise ValueError(
-            f"{name} holds labels only, as mslg noise and mslg apply write them; give the data they belong to and "
-            f"these as its labels: mslg fit DATA --labels {name}"
+            f"{name} contains only labels, as written by mslg noise and mslg apply; pass the data they belong to, and "
+            f"this file as its labels: mslg fit DATA --labels {name}"
         )
     columns = [column for column in table if column not in KNOWN]
     texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
@@ -197,8 +199,8 @@ def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
         close = get_close_matches("path", texts, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
         if texts and not close:
-            hint = f" If '{texts[0]}' holds texts to classify, rename it to 'text'."
-        which = f"the columns {', '.join(texts)} are no numbers" if texts else "there are no others"
+            hint = f" If '{texts[0]}' contains the texts to classify, rename it to 'text'."
+        which = f"the columns {', '.join(texts)} are not numeric" if texts else "there are no others"
         raise ValueError(
             f"{name} has no column 'path', so its other columns must be features, but {which}; "
             f"it has: {', '.join(map(str, table.columns))}.{hint}"
@@ -208,7 +210,7 @@ def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     )
     values = table[columns].to_numpy(dtype=np.float32, na_value=np.nan)
     if not np.isfinite(values).all():
-        row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(values)))
+        row, column = (int(positions[0]) for positions in np.nonzero(~np.isfinite(values)))
         raise ValueError(
             f"{name} has NaN or infinite values, first in column '{columns[column]}', row {row + 1} "
             "(after the header); fill them in or remove these rows"

@@ -1,4 +1,4 @@
-"""Reading foreign files that are pickles without running what may be in them."""
+"""Read pickled arrays without running code from the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# A module that NumPy has moved appears in files under its old and its new name.
+# NumPy has renamed modules, so files contain old and new names.
 ALLOWED = {
     *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
@@ -20,11 +20,11 @@ ALLOWED = {
 
 
 class _Restricted(pickle.Unpickler):
-    """Knows how to rebuild NumPy arrays and nothing else."""
+    """Rebuilds NumPy arrays and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it wants to load {module}.{name}, which no array needs")
+            raise pickle.UnpicklingError(f"it loads {module}.{name}, which no array needs")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
@@ -32,14 +32,12 @@ def unpickle(path: Path) -> dict[str, Any]:
     """A pickled dict of arrays and lists, such as a CIFAR batch. Anything that would run code is refused."""
     try:
         with path.open("rb") as file:
-            found = _Restricted(file, encoding="bytes").load()
+            content = _Restricted(file, encoding="bytes").load()
     except FileNotFoundError:
         raise
     except Exception as error:  # a broken or hostile file may raise nearly anything
         raise ValueError(f"{path} is refused: it is no plain batch of arrays ({error}); download it again") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; a dict of arrays was expected")
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in found.items()}
+    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in _dict(content, path).items()}
 
 
 def load_arrays(path: Path) -> dict[str, Any]:
@@ -57,10 +55,14 @@ def load_arrays(path: Path) -> dict[str, Any]:
     ]
     try:
         with torch.serialization.safe_globals(allowed):
-            found = torch.load(path, weights_only=True, map_location="cpu")
+            content = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # a broken or hostile file may raise nearly anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} is refused: it is no plain dict of arrays ({reason}); download it again") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; a dict of arrays was expected")
-    return found
+    return _dict(content, path)
+
+
+def _dict(content: Any, path: Path) -> dict[Any, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} contains a {type(content).__name__}; a dict of arrays was expected")
+    return content

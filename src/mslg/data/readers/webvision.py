@@ -1,4 +1,4 @@
-"""WebVision 1.0: images found by searching for the names of the ImageNet classes."""
+"""WebVision 1.0: images found by web searches for the names of the ImageNet classes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..images import Reading
-from .assemble import image_bundle
 from .bundle import Bundle
+from .from_table import image_bundle
 from .list_files import check_range, pairs
+from .options import Reading
 
 MINI = 50
 CLASSES = 1000
 
 
 def webvision(root: Path, *, mini: bool = True, reading: Reading) -> Bundle:
-    """The part that papers call mini: the first 50 classes of what Google found. With mini=False all 1,000 classes,
-    and what Flickr found too. Tested on the validation list. No training label is verified."""
+    """The mini subset of many papers: the first 50 classes of the Google images. With mini=False all 1,000 classes,
+    and the Flickr images too. The validation list is the test set. No training label is verified."""
     info = root / "info"
     files = [info / "train_filelist_google.txt"]
     if not mini and (info / "train_filelist_flickr.txt").exists():

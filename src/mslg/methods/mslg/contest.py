@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...data.batch import call
-from ...data.splits import Samples, Splits
+from ...data.samples import Samples
+from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...runtime.distributed import broadcast_object
 from ...training.method import Task

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ...bilevel import MODES, Bilevel
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call
+from ...data.samples import Samples
 from ...data.source import Source
-from ...data.splits import Samples
 from ...runtime.seeds import seeded
 from ...training.losses import cross_entropy, probability_tangent, reverse_kl
 

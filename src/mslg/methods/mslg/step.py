@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...bilevel import Bilevel, Part
+from ...bilevel import Bilevel, MicroBatch
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch
 from ...training.losses import (
@@ -82,9 +82,11 @@ def shared_clean_gradient(
     )
 
 
-def _with_losses(batches: Sequence[Batch], losses: Sequence[Callable[[Tensor], Tensor]]) -> list[Part]:
+def _with_losses(batches: Sequence[Batch], losses: Sequence[Callable[[Tensor], Tensor]]) -> list[MicroBatch]:
     samples = sum(len(batch.index) for batch in batches)
-    return [Part(batch.inputs, loss, len(batch.index) / samples) for batch, loss in zip(batches, losses, strict=True)]
+    return [
+        MicroBatch(batch.inputs, loss, len(batch.index) / samples) for batch, loss in zip(batches, losses, strict=True)
+    ]
 
 
 def mslg_step(

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.splits import Samples, Splits
+from ...data.samples import Samples
+from ...data.splits import Splits
 from ...runtime.distributed import broadcast_object, is_main_process
 from ...training.evaluation import Evaluation
 from ...training.loop import EpochRecord, NonFiniteLoss

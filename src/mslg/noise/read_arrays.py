@@ -1,4 +1,4 @@
-"""What a user gives beside the labels: matrices, probabilities and inputs, as arrays, lists or files."""
+"""Matrices, probabilities and features from arrays, tensors, lists or files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..data.batch import Inputs
-from ..data.source import leaves
+from ..data.batch import Inputs, leaves
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def read(value: Any, what: str) -> Array:
+def read_array(value: Any, what: str) -> Array:
     """Numbers from an array, a tensor, a nested list, or the path of an .npy or .csv file."""
     if isinstance(value, str | Path):
         value = _read_file(Path(value), what)
     array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{what} has values of type {array.dtype}; numbers are needed")
+        raise TypeError(f"{what}: values of type {array.dtype} must be numeric")
     if not np.isfinite(array).all():
         raise ValueError(f"{what} has NaN or infinite values; every entry must be a number")
     return array
@@ -36,16 +35,16 @@ def _read_file(path: Path, what: str) -> Array:
         loaded = np.load(path, allow_pickle=False)
     except ValueError as error:
         raise ValueError(
-            f"{path} cannot be read as {what} ({error}); give an .npy or a .csv of plain numbers"
+            f"{path} cannot be read as {what} ({error}); pass an .npy or a .csv of plain numbers"
         ) from error
     if not isinstance(loaded, np.ndarray):
-        raise ValueError(f"{path} holds several arrays ({', '.join(loaded.files)}); give {what} as an .npy with one")
+        raise ValueError(f"{path} contains several arrays ({', '.join(loaded.files)}); pass {what} as an .npy with one")
     return loaded
 
 
 def read_matrix(value: Any, classes: int, what: str) -> Array:
-    """A square matrix of non-negative float64 numbers, one row and one column a class."""
-    matrix = read(value, what).astype(np.float64)
+    """A (classes, classes) matrix of non-negative float64 numbers."""
+    matrix = read_array(value, what).astype(np.float64)
     if matrix.shape != (classes, classes):
         raise ValueError(f"{what} has the shape {matrix.shape}; {classes} classes need {(classes, classes)}")
     if (matrix < 0).any():
@@ -54,30 +53,30 @@ def read_matrix(value: Any, classes: int, what: str) -> Array:
 
 
 def read_probabilities(value: Any, samples: int, classes: int) -> Array:
-    """One row a sample that sums to 1; the type of the numbers is kept, because ties depend on it."""
+    """(samples, classes) rows that sum to 1. The dtype is kept, because ties depend on it."""
     what = "the probabilities"
-    array = read(value, what)
+    array = read_array(value, what)
     if array.shape != (samples, classes):
-        raise ValueError(f"{what} have the shape {array.shape}; these labels need {(samples, classes)}, a row a sample")
+        raise ValueError(f"{what} have the shape {array.shape}; these labels need {(samples, classes)}")
     sums = array.sum(1, dtype=np.float64)
     wrong = np.flatnonzero((array < 0).any(1) | (np.abs(sums - 1) > 1e-3))
     if len(wrong):
         first = int(wrong[0])
         raise ValueError(
             f"{what} of sample {first} have the sum {sums[first]:.4g} and the minimum {array[first].min():.4g} "
-            f"({len(wrong)} such samples); they must be non-negative and sum to 1: give softmax outputs, not logits"
+            f"({len(wrong)} such samples); they must be non-negative and sum to 1: pass softmax outputs, not logits"
         )
     return array
 
 
-def as_rows(inputs: Inputs, samples: int, what: str = "the inputs") -> Array:
-    """One flat row of numbers a sample: the parts of each sample's inputs side by side."""
+def flat_rows(inputs: Inputs, samples: int, what: str = "the inputs") -> Array:
+    """(samples, features) float32: all inputs of a sample, flattened and concatenated."""
     parts = leaves(inputs) if not isinstance(inputs, str | Path | np.ndarray | list) else []
-    arrays = [part.detach().cpu().numpy() for part in parts] or [read(inputs, what)]
+    arrays = [part.detach().cpu().numpy() for part in parts] or [read_array(inputs, what)]
     for array in arrays:
         if len(array) != samples:
             raise ValueError(
-                f"{what} have {len(array)} rows for {samples} labels; give one a sample, in the same order"
+                f"{what} have {len(array)} rows for {samples} labels; pass one per sample, in the same order"
             )
     rows: Array = np.concatenate([array.reshape(samples, -1).astype(np.float32) for array in arrays], axis=1)
     return rows

@@ -1,0 +1,114 @@
+"""Images as inputs: decoded by worker processes when they are needed, or once into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..runtime.machine import processors
+from .images import EscapingPath, Frame, Unreadable, read
+from .stores import InputStore, TensorStore
+
+
+class ImageStore:
+    """Images that are decoded on each access. Their order does not depend on the number of workers."""
+
+    def __init__(
+        self, paths: Any, folder: Path, frame: Frame, *, channels: int = 3, workers: int = 0, confined: bool = False
+    ) -> None:
+        # An arrow array, not a list: reference counting would make every worker process copy a million strings.
+        self.paths = paths if isinstance(paths, pa.ChunkedArray | pa.Array) else pa.array(paths, pa.large_string())
+        self.folder, self.frame, self.channels, self.workers = folder, frame, channels, workers
+        self.confined = confined
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def at(self, positions: np.ndarray[Any, Any]) -> ImageStore:
+        """The images at these positions."""
+        paths = self.paths.take(pa.array(positions))
+        return ImageStore(
+            paths, self.folder, self.frame, channels=self.channels, workers=self.workers, confined=self.confined
+        )
+
+    def path(self, position: int) -> Path:
+        """Where an image is."""
+        return self.folder / str(self.paths[position].as_py())
+
+    def __getitems__(self, positions: Sequence[int]) -> Tensor | Unreadable:
+        """A stack of images as uint8. An unreadable file is returned, not raised: a DataLoader rewords exceptions."""
+        pixels = []
+        for position in positions:
+            path = self.path(int(position))
+            try:
+                image = read(path, self.frame, self.channels, self.folder if self.confined else None)
+            except EscapingPath as error:
+                image = Unreadable(str(path), str(error))
+            if isinstance(image, Unreadable):
+                return image
+            pixels.append(image)
+        return torch.from_numpy(np.stack(pixels))
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Tensor]:
+        for images in self._decoded(indices):
+            if isinstance(images, Unreadable):
+                raise ValueError(
+                    f"{images.path} cannot be read as an image ({images.reason}); `mslg check` lists all such files, "
+                    "--corrupt skip leaves them out"
+                )
+            yield images.float().div_(255)
+
+    def _decoded(self, indices: Iterable[Tensor]) -> Iterator[Tensor | Unreadable]:
+        groups = iter(indices)
+        first = list(islice(groups, 2))
+        if self.workers == 0 or len(first) < 2:  # a single batch is faster than the start of a worker
+            for group in chain(first, groups):
+                yield self.__getitems__(group.tolist())
+            return
+        loader: DataLoader[Any] = DataLoader(
+            self,  # type: ignore[arg-type]
+            batch_sampler=(group.tolist() for group in chain(first, groups)),
+            num_workers=self.workers,
+            collate_fn=_unchanged,
+            generator=torch.Generator(),  # otherwise it draws a number from the global one
+        )
+        yield from loader
+
+
+class MemoryImages(TensorStore):
+    """Images that were decoded once."""
+
+    def __init__(self, pixels: Tensor, paths: Any, folder: Path, frame: Frame) -> None:
+        super().__init__(pixels)
+        self.paths, self.folder, self.frame = paths, folder, frame
+
+    def at(self, positions: np.ndarray[Any, Any]) -> MemoryImages:
+        """The images at these positions."""
+        chosen = self.tensors[torch.from_numpy(positions)]
+        return MemoryImages(chosen, self.paths.take(pa.array(positions)), self.folder, self.frame)
+
+    def path(self, position: int) -> Path:
+        """Where an image was read from."""
+        return self.folder / str(self.paths[position].as_py())
+
+
+def default_workers() -> int:
+    """One per available processor, at most 4."""
+    return min(4, processors())
+
+
+def frame_of(store: InputStore) -> Frame | None:
+    """The frame of a store's images; None if it holds no image files."""
+    return store.frame if isinstance(store, ImageStore | MemoryImages) else None
+
+
+def _unchanged(stack: Any) -> Any:
+    return stack

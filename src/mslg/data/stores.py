@@ -1,0 +1,112 @@
+"""Where the inputs of samples are stored: in memory, or in a Dataset that is read lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset, default_collate
+
+from .batch import Inputs, leaves, map_inputs
+
+
+class InputStore(Protocol):
+    """The inputs of samples, by position."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        """The collated inputs of each group of positions, in the requested order."""
+        ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A store whose inputs come from files."""
+
+    def path(self, position: int) -> Path: ...
+
+
+@runtime_checkable
+class Worded(Protocol):
+    """A store whose inputs are encoded texts."""
+
+    def text(self, position: int) -> str: ...
+
+
+class TensorStore:
+    """Inputs in memory: a tensor, or a tuple or dict of tensors of the same length."""
+
+    def __init__(self, tensors: Inputs, columns: Sequence[str] | None = None) -> None:
+        self.tensors = map_inputs(_as_network_input, _to_tensors(tensors))
+        self.columns = columns  # the names of a table's columns
+        lengths = sorted({len(tensor) for tensor in leaves(self.tensors)})
+        if len(lengths) != 1:
+            raise ValueError(f"the inputs have different lengths: {lengths}; every part needs one entry per sample")
+        self._length = lengths[0]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def at(self, positions: np.ndarray[Any, Any]) -> TensorStore:
+        """The inputs at these positions."""
+        chosen = torch.from_numpy(positions)
+        return TensorStore(map_inputs(lambda tensor: tensor[chosen], self.tensors), self.columns)
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        for index in indices:
+            yield map_inputs(lambda tensor: _scaled(tensor.index_select(0, index)), self.tensors)  # noqa: B023
+
+
+class DatasetStore:
+    """Inputs from any map-style Dataset whose items are `(x, y)` or `(x, y, …)`."""
+
+    def __init__(self, dataset: Any) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"{type(dataset).__name__} has no length or cannot be indexed; soft labels are stored per sample, so a "
+                "map-style Dataset with __len__ and __getitem__ is needed"
+            )
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        for index in indices:
+            yield default_collate([self.dataset[i][0] for i in index.tolist()])
+
+
+def store_at(store: InputStore, positions: Tensor) -> InputStore:
+    """A store of the inputs at these positions only."""
+    if callable(at := getattr(store, "at", None)):
+        chosen: InputStore = at(positions.numpy())
+        return chosen
+    return DatasetStore(Subset(getattr(store, "dataset"), positions.tolist()))  # noqa: B009
+
+
+def _to_tensors(inputs: Any) -> Inputs:
+    if isinstance(inputs, Mapping):
+        return {key: _to_tensors(value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_to_tensors(value) for value in inputs)
+    if isinstance(inputs, Tensor):
+        return inputs.detach().cpu()
+    array = np.asarray(inputs)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"inputs of type {array.dtype} cannot be fed to a network; encode them as numbers first")
+    return torch.as_tensor(array)
+
+
+def _as_network_input(tensor: Tensor) -> Tensor:
+    """float64 becomes float32, as the weights are; integers stay integers (they may be tokens)."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def _scaled(tensor: Tensor) -> Tensor:
+    """Pixels are stored as bytes and returned as floats in [0, 1]."""
+    return tensor.float().div_(255) if tensor.dtype == torch.uint8 else tensor
