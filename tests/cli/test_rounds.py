@@ -89,7 +89,7 @@ def test_apply_tells_what_became_of_the_samples(place: Path) -> None:
         (("apply", "first", "-o", "x.json"), "x.json does not tell its format"),
         (
             ("apply", "first", "-o", "x", "--to", "imagefolder"),
-            "are no files, so they cannot be written as imagefolder",
+            "are not files, so they cannot be written as imagefolder",
         ),
         (("apply", "nowhere", "-o", "x.csv"), "nowhere is not a run's folder"),
         (("review-next", "nowhere"), "nowhere is not a run's folder"),

@@ -9,31 +9,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..data.batch import Batch, Inputs, call, logits_of
+from ..data.batch import Batch, Inputs, call
+from ..networks.ensemble import Ensemble
 from ..runtime.distributed import gathered, own_part, ranks
 from ..training.losses import cross_entropy
 from ..training.method import Method, StepResult, Task, descend
 from ..training.schedules import first_epoch
 
 log = logging.getLogger("mslg")
-
-
-class TwoNetworks(nn.Module):
-    """Two networks; together they predict the mean of their probabilities."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        both = [logits_of(network(*args, **kwargs)).log_softmax(1) for network in (self.first, self.second)]
-        return torch.logaddexp(*both) - math.log(2)
 
 
 class CoTeaching(Method):
@@ -65,7 +53,7 @@ class CoTeaching(Method):
             raise ValueError(f"exponent is {exponent}; it must be above 0, as a rule 1")
         self.forget_rate, self.exponent, self.ensemble = rate, exponent, ensemble
         self.ramp_epochs = 0 if task.warm else first_epoch("co-teaching's full forget rate", ramp, task.epochs)
-        self.networks = TwoNetworks(task.new_network(), task.new_network())
+        self.networks = Ensemble([task.new_network(), task.new_network()])
         self.optimizers = [
             self.add_optimizer(name, [p for p in network.parameters() if p.requires_grad])
             for name, network in self.networks.named_children()
@@ -97,7 +85,7 @@ class CoTeaching(Method):
         return list(zip(self.networks.children(), self.optimizers))
 
     def deployed(self) -> nn.Module:
-        return self.networks if self.ensemble else self.networks.first
+        return self.networks if self.ensemble else self.networks[0]
 
     def predict(self, inputs: Inputs) -> Tensor:
         return call(self.deployed(), inputs).log_softmax(1)

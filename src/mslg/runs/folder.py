@@ -90,6 +90,18 @@ class Run:
         """Whether every result is there."""
         return (self.path / "done").exists()
 
+    def require_finished(self, *results: str) -> None:
+        """Raise an error unless the run is finished or, if files are named, has at least these results."""
+        missing = [name for name in results or ("done",) if not (self.path / name).exists()]
+        if not missing:
+            return
+        summary = self.read_json("summary.json") if (self.path / "summary.json").exists() else {}
+        if summary.get("state") == "failed":
+            raise ValueError(f"{self.path} has no {missing[0]}: its training failed: {summary.get('error')}")
+        raise ValueError(
+            f"{self.path} is not finished (it has no {missing[0]}); finish it: mslg fit -o {self.path} --resume"
+        )
+
     @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint" / "state.safetensors"

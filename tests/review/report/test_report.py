@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mslg.review.report import write_report
-from mslg.review.report.data import as_data
-from mslg.review.report.gather import gather
+from mslg.review.report.embedded_json import embed_json
 from mslg.review.report.render import render
+from mslg.review.report.report_data import read_report_data
 from tests.support.run_folders import CLASSES, STATEMENTS, picture, run_folder
 
 HOSTILE = (
@@ -71,7 +71,7 @@ def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run", summary=STATEMENTS))
     assert "About 20 of 60 labels are wrong" in page.text
     assert "17 to 24, 90 % interval. 30 are flagged and listed, worst first." in page.text
-    assert "Of the first 60 listed about 34 % (28 to 40) are really wrong." in page.text
+    assert "Of the first 60 on the list, about 34 % (28 to 40) are wrong." in page.text
     assert "Estimated on 40 clean samples that carry a given and a verified label." in page.text
     assert "It helped a great deal." in page.text
     assert "+10.0 −2.0 and +20.0" in page.text
@@ -141,13 +141,13 @@ def test_names_and_texts_stay_text(tmp_path: Path, kind: str) -> None:
 
 def test_data_cannot_end_its_script() -> None:
     value = {"a": "</script><!-- & \u2028\u2029"}
-    text = as_data(value)
+    text = embed_json(value)
     assert not re.search("[<>&\u2028\u2029]", text)
     assert json.loads(text) == value
 
 
 def test_a_page_that_grows_too_large_gets_smaller_pictures_then_fewer(tmp_path: Path) -> None:
-    run = gather(run_folder(tmp_path / "run", samples=12, side=160), cards=12)
+    run = read_report_data(run_folder(tmp_path / "run", samples=12, side=160), cards=12)
     whole = render(run)
     smaller = render(run, budget=len(whole) * 2 // 3)
     assert len(smaller) <= len(whole) * 2 // 3
