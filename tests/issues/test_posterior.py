@@ -18,7 +18,7 @@ from mslg.data.splits import Splits
 from mslg.issues.error_rate import ErrorRate
 from mslg.issues.evidence import FOLDS, Evidence, Predictions, VerifiedSamples
 from mslg.issues.from_training import evidence_of, training_predictions, verified_samples
-from mslg.issues.labels_file import label_frame
+from mslg.issues.label_rows import label_frame
 from mslg.issues.posterior import (
     BAYES,
     COPIES,

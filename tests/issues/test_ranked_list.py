@@ -18,7 +18,7 @@ from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
 from mslg.issues.from_training import predict_training_samples, rank_training_labels
-from mslg.issues.labels_file import label_frame
+from mslg.issues.label_rows import label_frame
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.review.decisions import Decision
 from mslg.review.reviewed_samples import with_reviewed

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ..issues.labels_file import label_frame
+from ..issues.label_rows import label_frame
 from ..review.gain import choose_reviews
 from ..runs.execute import Outcome
 from ..runs.folder import Run

@@ -8,24 +8,18 @@ soft_label       (classes,) the learned label, or the prediction of methods that
 rank             from 0, the worst label
 path             where the samples are files
 
-The file may be larger than memory: it is written and read one row group at a time.
+The file may be larger than memory: it is written and read one row group at a time. Reading it needs no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from ..runtime.files import replacing
-from .ranked_list import LabelIssues
 
 NAME = "labels.parquet"
 FORMAT = 1
@@ -45,39 +39,14 @@ SCHEMA = pa.schema(
 PATH = pa.field("path", pa.large_string())
 
 
-def label_frame(issues: LabelIssues, positions: Tensor | None = None) -> pd.DataFrame:
-    """The rows of the samples at these positions, by default of all."""
-    if positions is None:
-        return pd.concat([label_frame(issues, piece) for piece in issues.predictions.pieces()], ignore_index=True)
-    samples, names = issues.predictions, np.array(issues.predictions.classes, dtype=object)
-    given, suggested, probs = samples.given[positions], issues.suggested[positions], samples.probs(positions)
-    soft = samples.soft_labels(positions)
-    columns: dict[str, Any] = {
-        "id": np.array(samples.ids(positions), dtype=object),
-        "given_label": names[given.numpy()],
-        "predicted_label": names[torch.where(samples.is_known(positions), probs.argmax(1), given).numpy()],
-        "is_label_issue": (suggested != given).numpy(),
-        "label_quality": issues.quality[positions].float().numpy(),
-        "suggested_label": names[suggested.numpy()],
-        "soft_label": pd.Series(list((probs if soft is None else soft).detach().float().cpu().numpy()), dtype=object),
-        "rank": issues.ranks[positions].long().numpy(),
-    }
-    return pd.DataFrame(columns if samples.paths is None else {**columns, "path": samples.paths(positions)})
-
-
-def label_table(issues: LabelIssues, positions: Tensor) -> pa.Table:
-    """The same rows with the file's schema."""
-    schema = SCHEMA if issues.predictions.paths is None else SCHEMA.append(PATH)
-    return pa.Table.from_pandas(label_frame(issues, positions), schema, preserve_index=False)
-
-
-def write_labels(path: Path, issues: LabelIssues) -> None:
-    """Write all rows."""
-    pieces = issues.predictions.pieces()
-    schema = label_table(issues, pieces[0][:0]).schema
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-        for piece in pieces:
-            writer.write_table(label_table(issues, piece))
+def write_labels(folder: Path, tables: Iterable[pa.Table]) -> None:
+    """Write the rows into a run's folder, one row group per table."""
+    rows = iter(tables)
+    first = next(rows)
+    with replacing(folder / NAME) as temporary, pq.ParquetWriter(temporary, first.schema) as writer:
+        writer.write_table(first)
+        for table in rows:
+            writer.write_table(table)
 
 
 def columns_of(folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ from ..data.splits import Samples, Splits
 from ..runtime.files import write_atomically
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
-from .labels_file import label_table
+from .label_rows import label_table
 from .previews import preview_of
 from .ranked_list import LabelIssues
 

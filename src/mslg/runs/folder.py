@@ -15,6 +15,7 @@ from ..runtime.machine import versions
 from ..training.loop import EpochRecord, Position
 from ..training.method import Method
 from .checkpoint import load_state, save_state, to_device
+from .finished import require_finished
 from .sharded_checkpoint import are_shards, delete_shards, load_shards, own_share, save_shards
 
 FORMAT = 1
@@ -92,15 +93,7 @@ class Run:
 
     def require_finished(self, *results: str) -> None:
         """Raise an error unless the run is finished or, if files are named, has at least these results."""
-        missing = [name for name in results or ("done",) if not (self.path / name).exists()]
-        if not missing:
-            return
-        summary = self.read_json("summary.json") if (self.path / "summary.json").exists() else {}
-        if summary.get("state") == "failed":
-            raise ValueError(f"{self.path} has no {missing[0]}: its training failed: {summary.get('error')}")
-        raise ValueError(
-            f"{self.path} is not finished (it has no {missing[0]}); finish it: mslg fit -o {self.path} --resume"
-        )
+        require_finished(self.path, *results)
 
     @property
     def checkpoint(self) -> Path:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..data.splits import Splits
 from ..data.texts import vocabulary_of
-from ..issues import labels_file
+from ..issues.label_rows import label_tables
+from ..issues.labels_file import write_labels
 from ..issues.ranked_list import LabelIssues
 from ..issues.suspects import write_suspects
 from ..runtime.files import write_atomically
@@ -73,7 +74,7 @@ def write_results(
     if (vocabulary := vocabulary_of(data.source.store)) is not None:
         run.write_json("vocabulary.json", vocabulary.as_dict())
     run.write_json("classes.json", {"classes": list(data.source.classes)})
-    labels_file.write_labels(run.path / labels_file.NAME, issues)
+    write_labels(run.path, label_tables(issues))
     write_suspects(run.path, issues, method, data, history)
     write_summary(run, summary)
 

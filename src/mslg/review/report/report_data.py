@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...issues import labels_file
-from ...runs.folder import Run
+from ...runs.finished import require_finished
 from .cards import Cards, read_cards
 from .label_counts import LabelCounts, count_labels
 
@@ -31,10 +32,9 @@ class ReportData:
 
 def read_report_data(folder: Path, *, cards: int) -> ReportData:
     """Read a run that has its labels."""
-    run = Run.open(folder)
-    run.require_finished("classes.json", labels_file.NAME, "summary.json")
+    require_finished(folder, "classes.json", labels_file.NAME, "summary.json")
     settings = (folder / "config.toml").read_bytes()
-    classes = [str(name) for name in run.read_json("classes.json")["classes"]]
+    classes = [str(name) for name in _json(folder / "classes.json")["classes"]]
     found = read_cards(folder, classes, most=cards)
     digest = hashlib.sha256(settings)
     digest.update("\0".join(found.ids).encode())
@@ -42,10 +42,20 @@ def read_report_data(folder: Path, *, cards: int) -> ReportData:
         name=folder.resolve().name,
         settings=settings.decode(),
         config=tomllib.loads(settings.decode()),
-        summary=run.read_json("summary.json"),
-        history=run.history() if (folder / "metrics.jsonl").exists() else [],
+        summary=_json(folder / "summary.json"),
+        history=_history(folder / "metrics.jsonl"),
         classes=classes,
         labels=count_labels(folder, classes),
         cards=found,
         fingerprint=digest.hexdigest()[:16],
     )
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
