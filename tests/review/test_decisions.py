@@ -122,7 +122,7 @@ def test_what_is_wrong_with_an_export_is_told_by_the_number_of_its_task(tmp_path
             "task 33: 2 classes are chosen (bee, ant); choose one",
             f"task 34: {needed}",
             f"task 5: {needed}",
-            "'=1+1' is said to have the given label 'bee', but in the data it is 'ant'",
+            "'=1+1' has the given label 'bee' here, but 'ant' in the data",
             "'nobody' is not in the data",
         ],
         strict=True,
@@ -169,7 +169,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         "line 4: '007' is relabelled, but there is no label",
         "line 5: 'a,b' is accepted with the label 'ant', but 'bee' was suggested; write relabel",
         "line 8: 4 fields instead of 5",
-        "'nobody' is not in the data (ids there are such as '1')",
+        "'nobody' is not in the data (where ids look like '1')",
         "line 7: 'say \"hi\"' is kept with the label 'bee', but 'ant' was given",
     ):
         assert words in text

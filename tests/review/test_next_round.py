@@ -212,7 +212,7 @@ def test_reviewed_samples_take_the_place_of_a_clean_set_that_was_guessed(
     guessed = fit(clean="auto", output=tmp_path / "auto")
     decisions = true_decisions(tmp_path / "d.csv", guessed.labels.sort_values("rank").head(24))
     result = fit(clean="auto", from_run=guessed, decisions=decisions, epochs=2, output=tmp_path / "next")
-    assert "the 24 reviewed samples are the clean set now" in caplog.text
+    assert "the 24 reviewed samples now serve as the clean set" in caplog.text
     assert result.summary["clean_samples"]["meta"] == 24
     assert result.method.excluded() is None
     assert len(fit(clean="auto", from_run=guessed, epochs=2).labels) == 300, "without decisions it stays as it was"

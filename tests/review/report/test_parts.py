@@ -23,7 +23,7 @@ def test_counts_equal_those_of_the_whole_table(tmp_path: Path) -> None:
     table = pq.read_table(folder / "labels.parquet").to_pandas()
     table.loc[5, "label_quality"] = np.nan
     table.to_parquet(folder / "labels.parquet")
-    found = count_labels(folder / "labels.parquet", list(CLASSES))
+    found = count_labels(folder, list(CLASSES))
     issues = table[table.is_label_issue]
     assert (found.samples, found.flagged) == (100, len(issues))
     for row in found.classes:
@@ -41,7 +41,7 @@ def test_counts_equal_those_of_the_whole_table(tmp_path: Path) -> None:
 
 def test_a_class_without_samples_has_no_row(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", samples=4)
-    found = count_labels(folder / "labels.parquet", [*CLASSES, "never given"])
+    found = count_labels(folder, [*CLASSES, "never given"])
     assert {row.number for row in found.classes} == {0, 1, 2}
 
 
