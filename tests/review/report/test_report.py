@@ -74,7 +74,7 @@ def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
     assert "Of the first 60 on the list, about 34 % (28 to 40) are wrong." in page.text
     assert "Estimated on 40 clean samples with given and verified labels." in page.text
     assert "It helped a great deal." in page.text
-    assert "+10.0 −2.0 and +20.0" in page.text
+    assert "+10.0 −2.0 to +20.0" in page.text
     assert "Which class is labelled as which" in page.text
     assert "this run estimated no" not in page.text
     assert page.data["precision"][0] == {"depth": 10, "estimate": 0.99, "low": 0.97, "high": 1.0}
@@ -168,7 +168,7 @@ def test_a_thousand_large_pictures_stay_below_20_megabytes(tmp_path: Path) -> No
 def test_a_run_from_before_there_were_suspects_has_a_page_without_cards(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run", suspects=0))
     assert "has no suspects.parquet" in page.text
-    assert "Quality of the labels by class" in page.text
+    assert "Label quality by class" in page.text
     assert page.data["cards"] == []
 
 
