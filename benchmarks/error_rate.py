@@ -36,52 +36,38 @@ SPLITS = 10
 
 def cell(job: tuple[str, int], *, root: str, cache: Path, basis: str) -> dict[str, Any]:
     """One run, and its statements over resampled splits."""
+    from dataclasses import replace
+
     import torch
 
     import mslg.data.make_splits
-    from mslg.issues import posterior as evidence
-    from mslg.issues.error_rate import state
+    from mslg.issues.evidence import Evidence
+    from mslg.issues.ranked_list import rank_labels
     from mslg.runtime.seeds import generator
 
     name, seed = job
     mslg.data.make_splits.PARTS = (STEER / (STEER + POOL), POOL / 2 / (STEER + POOL), POOL / 2 / (STEER + POOL))
     result = run(settings(name, seed, root=root, cache=cache, clean=STEER + POOL))
-    done = result.outcome
-    data, method, history, source = done.data, done.method, done.position.history, done.data.source
-    given = source.label[data.train.index]
-    wrong = (given != source.true_label[data.train.index]).double()
-    pool = evidence.labelled(method, data, (data.select, data.report))
+    data, issues = result.outcome.data, result.outcome.issues
+    wrong = (data.train.label != data.source.true_label[data.train.index]).double()
+    pool = issues.evidence.held_out
     statements = []
     for split in range(SPLITS):
         order = torch.randperm(POOL, generator=generator(seed, "split", split))
         held_out = pool.at(order[:HELD_OUT])._replace(sample=torch.arange(HELD_OUT))
         others = pool.at(order[HELD_OUT : HELD_OUT + STEER])
-        here = _with(data, others, split, pairs=basis == "pairs")
-        weighed = evidence.posterior_from(
-            held_out if basis == "pairs" else held_out._replace(given=torch.full((HELD_OUT,), -1)),
-            here,
-            history,
-            10,
-        )
-        odds = weighed.evidence.odds(history.said(data.train.index), given)
-        rate = state(weighed, odds, here, history)
-        ordered = odds.sort(descending=True)
-        stated = rate.calibration.precision(ordered.values, DEPTHS)
-        share = rate.as_json(ordered.values, torch.zeros(len(odds), dtype=torch.bool), None)["share"]
-        rows = {"all": {**share, "truth": float(wrong.mean())}}
-        for depth, at in zip(DEPTHS, stated):
-            rows[str(depth)] = {**at.as_json(), "truth": float(wrong[ordered.indices[:depth]].mean())}
+        here = Evidence(held_out, (others.given, others.verified), seed=data.seed + split)
+        if basis == "injected":
+            unknown = held_out._replace(given=torch.full((HELD_OUT,), -1))
+            here = replace(here, held_out=unknown, pairs=None)
+        ranked = rank_labels(issues.predictions, here)
+        worst = ranked.order.long()
+        calibration = ranked.error_rate.calibration
+        rows = {"all": {**calibration.wrong_share(len(worst)).as_json(), "truth": float(wrong.mean())}}
+        for depth, at in zip(DEPTHS, calibration.precision(ranked.log_odds[worst], DEPTHS), strict=True):
+            rows[str(depth)] = {**at.as_json(), "truth": float(wrong[worst[:depth]].mean())}
         statements.append(rows)
     return {"set": name, "seed": seed, "basis": basis, "statements": statements}
-
-
-def _with(data: Any, others: Any, split: int, *, pairs: bool) -> Any:
-    """The splits as they would be with these clean samples."""
-    from dataclasses import replace
-
-    given = others.given if pairs else None
-    clean = replace(data.clean, index=others.sample, label=others.verified, given=given)
-    return replace(data, clean=clean, seed=data.seed + split)
 
 
 def main() -> None:

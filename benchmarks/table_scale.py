@@ -33,7 +33,9 @@ import pyarrow.parquet as pq
 import torch
 
 from mslg.data import sample_table as rows
-from mslg.issues.ranked_list import judge, write_labels
+from mslg.issues.from_training import rank_training_labels
+from mslg.issues.label_rows import label_tables
+from mslg.issues.labels_file import NAME, write_labels
 from mslg.networks.cnn import CNN8
 from mslg.networks.mlp import MLP
 from mslg.runs.folder import Run
@@ -121,10 +123,10 @@ def measure_memory(network: str, samples: int, steps: int, exported: int, folder
     found["exports"] = {}
     for count in (exported // 4, exported):
         part = replace(large.data, train=large.data.train.at(torch.arange(count)))
-        labels = folder / f"labels-{count}.parquet"
+        labels = folder / f"labels-{count}" / NAME
+        labels.parent.mkdir()
         with watch.during(found["exports"], str(count), before):
-            judgement = judge(large.source, part, large.method, large.position.history)
-            write_labels(labels, large.source, part, large.method, large.position.history, judgement)
+            write_labels(labels.parent, label_tables(rank_training_labels(large.method, part, large.position.history)))
         assert pq.read_metadata(labels).num_rows == count
         found["exports"][str(count)]["file_mb"] = labels.stat().st_size >> 20
     files = [path.stat() for path in folder.rglob("*") if path.is_file()]

@@ -79,23 +79,23 @@ def test_apply_tells_what_became_of_the_samples(place: Path) -> None:
     assert "1 removed; written to some.csv" in done.stderr
     done = mslg("apply", "first", "d.csv", "-o", "some.csv", cwd=place)
     assert done.returncode == 1
-    assert "some.csv is already there" in done.stderr
+    assert "some.csv already exists" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("apply", "first"), "name a file or a folder for the cleaned data with -o"),
-        (("apply", "first", "-o", "x.json"), "x.json does not tell its format"),
+        (("apply", "first", "-o", "x.json"), "the format of x.json is not clear"),
         (
             ("apply", "first", "-o", "x", "--to", "imagefolder"),
-            "are no files, so they cannot be written as imagefolder",
+            "are not files, so they cannot be written as imagefolder",
         ),
         (("apply", "nowhere", "-o", "x.csv"), "nowhere is not a run's folder"),
         (("review-next", "nowhere"), "nowhere is not a run's folder"),
         (("fit", "--from", "nowhere", "-o", "x"), "nowhere is not a run's folder: it has no config.toml"),
         (("fit", "--from", "first", "--decisions", "none.csv", "-o", "x"), "there is no file none.csv"),
-        (("fit", "--from", "first", "--seed", "5", "-o", "x"), "divided in another way"),
+        (("fit", "--from", "first", "--seed", "5", "-o", "x"), "split differently"),
     ],
 )
 def test_mistakes_are_one_clear_message(place: Path, words: tuple[str, ...], told: str) -> None:

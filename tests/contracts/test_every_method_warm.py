@@ -43,7 +43,7 @@ def going_on(name: str, state: Any) -> Method:
 
 def reviewed(data: Splits) -> Splits:
     decisions = {str(p): Decision(str(p), "relabel", str(int(DATA.true[p]))) for p in data.train.index.tolist()[:30]}
-    return with_reviewed(data, SOURCE, decisions)
+    return with_reviewed(data, decisions)
 
 
 @pytest.fixture(params=METHODS, scope="module")

@@ -14,29 +14,26 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
 
-from mslg.data.samples import Samples
-from mslg.data.splits import Splits
-from mslg.data.stores import TensorStore
 from mslg.issues.error_rate import (
-    APART,
     DRAWS,
-    FEW,
-    NONE,
+    NOT_HELD_OUT,
     SLOPE_RANGE,
+    TOO_FEW_PAIRS,
+    TOO_FEW_PER_CLASS,
     Calibration,
     ErrorRate,
     Interval,
     _depths,
     _edges,
-    _level,
     check_fdr,
+    estimate_error_rate,
+    level_for_share,
     logistic_slope,
-    missing,
-    state,
+    missing_evidence,
 )
-from mslg.issues.posterior import FEWEST, FittedPosterior, Labelled, bayes, posterior_from
+from mslg.issues.evidence import Evidence, Predictions, VerifiedSamples
+from mslg.issues.posterior import FEWEST, FittedPosterior, bayes_rule, fit_posterior
 from mslg.issues.wrong_share import class_weights
-from mslg.training.prediction_history import PredictionHistory
 
 
 def noise(rate: float, classes: int = 4) -> Tensor:
@@ -46,25 +43,40 @@ def noise(rate: float, classes: int = 4) -> Tensor:
 class World(NamedTuple):
     """Training and clean samples of which everything is known."""
 
-    held_out: Labelled
-    data: Splits
-    history: PredictionHistory
-    probs: Tensor  # of the training samples, as the finished network has them
+    evidence: Evidence
+    predictions: Predictions
+    probs: Tensor  # of the training samples, by the finished network
     true: Tensor
 
     @property
     def given(self) -> Tensor:
-        return self.data.train.label
+        return self.predictions.given
+
+    @property
+    def held_out(self) -> VerifiedSamples:
+        assert self.evidence.held_out is not None
+        return self.evidence.held_out
+
+    def with_evidence(self, **changes: Any) -> World:
+        return self._replace(evidence=replace(self.evidence, **changes))
+
+    def sorted(self) -> tuple[FittedPosterior, Tensor, Tensor]:
+        """The posterior, the log odds in descending order, and whether each label is wrong."""
+        fitted = fit_posterior(self.predictions, self.evidence)
+        odds, order = fitted.posterior.log_odds(self.probs, self.given).sort(descending=True, stable=True)
+        return fitted, odds, (self.given != self.true)[order]
 
     def judged(self) -> tuple[ErrorRate, Tensor, Tensor]:
-        """The statement, the odds from the highest to the lowest, and whether each label is wrong."""
-        weighed = posterior_from(self.held_out, self.data, self.history, self.probs.shape[1])
-        odds, order = weighed.evidence.odds(self.probs, self.given).sort(descending=True, stable=True)
-        return state(weighed, odds, self.data, self.history), odds, (self.given != self.true)[order]
+        """The estimate, the log odds in descending order, and whether each label is wrong."""
+        fitted, odds, wrong = self.sorted()
+        return estimate_error_rate(fitted, odds, self.predictions, self.evidence), odds, wrong
 
 
-def samples_of(label: Tensor, given: Tensor | None = None) -> Samples:
-    return Samples(TensorStore(torch.empty(len(label), 0)), torch.arange(len(label)), label, given)
+def predictions_of(given: Tensor, probs: Tensor, predicted_in_training: Tensor | None = None) -> Predictions:
+    classes = [str(number) for number in range(probs.shape[1])]
+    return Predictions(
+        given, classes, probs.__getitem__, lambda positions: [], predicted_in_training=predicted_in_training
+    )
 
 
 def world(
@@ -91,9 +103,8 @@ def world(
         return 1.5 * logits, given, true
 
     logits, given, true = draw(samples)
-    history = PredictionHistory(given, classes)
-    history.fold(torch.arange(samples), logits.log_softmax(1).float())
     memorised = (logits + 2 * F.one_hot(given, classes)).softmax(1).half()
+    predictions = predictions_of(given, logits.softmax(1).float(), logits.argmax(1))
     if balanced:
         pool = draw(30 * clean)
         each = torch.cat([(pool[2] == label).nonzero().flatten()[: clean // classes] for label in range(classes)])
@@ -104,15 +115,10 @@ def world(
     first = round(0.4 * len(parts[2]))
     held, steering = ([part[:first] for part in parts], [part[first:] for part in parts])
     unknown = torch.full((first,), -1)
-    data = Splits(
-        samples_of(given),
-        samples_of(steering[2], steering[1] if pairs else None),
-        samples_of(held[2], held[1] if pairs else None),
-        None,
-        seed=seed,
-    )
-    held_out = Labelled(held[0].softmax(1).float(), held[1] if pairs else unknown, held[2], torch.arange(first))
-    return World(held_out, data, history, memorised, true)
+    held_given = held[1] if pairs else unknown
+    held_out = VerifiedSamples(held[0].softmax(1).float(), held_given, held[2], torch.arange(first))
+    evidence = Evidence(held_out, (steering[1], steering[2]) if pairs else None, seed=seed)
+    return World(evidence, predictions, memorised, true)
 
 
 def calibration(seed: int = 0, samples: int = 200) -> tuple[Calibration, Tensor]:
@@ -127,19 +133,20 @@ def calibration(seed: int = 0, samples: int = 200) -> tuple[Calibration, Tensor]
 def chances(of: Calibration, odds: float) -> list[float]:
     """P(wrong) in each draw, by the formula."""
     z = (odds - of.mean) / of.spread
-    draws = zip(of.slope.tolist(), of.level.tolist(), of.floor.tolist())
+    draws = zip(of.slope.tolist(), of.level.tolist(), of.floor.tolist(), strict=True)
     return [(1 - floor) / (1 + math.exp(-(level + slope * z))) for slope, level, floor in draws]
 
 
 def test_the_chance_of_a_wrong_label_is_the_formula() -> None:
     found, odds = calibration()
-    chance = found.chance(odds)
-    for value, each in zip(chance.tolist(), odds.tolist()):
+    chance = found.probability_wrong(odds)
+    for value, each in zip(chance.tolist(), odds.tolist(), strict=True):
         draws = chances(found, each)
         assert value == pytest.approx(sum(draws) / DRAWS, abs=1e-5)
     assert (chance.diff() <= 0).all(), "higher odds, higher chance"
     assert torch.allclose(
-        found.chance(torch.full((3,), 1.5).double()), found.chance(torch.tensor([1.5, -9.0]).double())[0]
+        found.probability_wrong(torch.full((3,), 1.5).double()),
+        found.probability_wrong(torch.tensor([1.5, -9.0]).double())[0],
     )
 
 
@@ -148,7 +155,7 @@ def test_precision_is_the_mean_chance_of_the_first_so_many() -> None:
     depths = [1, 2, 7, 50, 123, 200]
     by_hand = [chances(found, each) for each in odds.tolist()]
     told = found.precision(odds, depths)
-    for depth, interval in zip(depths, told):
+    for depth, interval in zip(depths, told, strict=True):
         expected = sum(sum(draws) for draws in by_hand[:depth]) / (depth * DRAWS)
         assert interval.estimate == pytest.approx(expected, rel=1e-9)
         assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
@@ -160,8 +167,8 @@ def test_precision_is_the_mean_chance_of_the_first_so_many() -> None:
 def test_precision_of_a_long_list_is_as_exact_as_it_need_be() -> None:
     found, odds = calibration(samples=30_000)
     depths = [10, 13, 1000, 1001, 12_345, 30_000]
-    exact = found._drawn(odds).mean(0).cumsum(0)
-    for depth, interval in zip(depths, found.precision(odds, depths)):
+    exact = found.draws(odds).mean(0).cumsum(0)
+    for depth, interval in zip(depths, found.precision(odds, depths), strict=True):
         assert interval.estimate == pytest.approx(float(exact[depth - 1]) / depth, abs=1e-3)
 
 
@@ -174,7 +181,7 @@ def test_the_interval_holds_what_chance_can_do() -> None:
     assert ten.estimate == thousand.estimate == 0.5
     assert (ten.low, ten.high) == pytest.approx((0.2, 0.8), abs=0.11)
     assert (thousand.low, thousand.high) == pytest.approx((0.474, 0.526), abs=0.02)
-    assert sure.share_among(1000).high == pytest.approx(0.526, abs=0.02)
+    assert sure.wrong_share(1000).high == pytest.approx(0.526, abs=0.02)
     (one,) = sure.precision(odds, [1])
     assert (one.low, one.high) == (0.0, 1.0)
 
@@ -219,7 +226,7 @@ def test_the_level_gives_the_share() -> None:
         z = torch.randn(samples, generator=random, dtype=torch.float64).sort(descending=True).values
         slope = 3 * torch.rand(40, generator=random, dtype=torch.float64)
         share = torch.rand(40, generator=random, dtype=torch.float64).clamp(1e-3, 1 - 1e-3)
-        level = _level(z, slope, share)
+        level = level_for_share(z, slope, share)
         found = torch.sigmoid(level[:, None] + slope[:, None] * z).mean(1)
         assert torch.allclose(found, share, atol=1e-4)
 
@@ -239,7 +246,7 @@ def test_bins_and_depths() -> None:
 
 def told(rate: ErrorRate, odds: Tensor, depths: tuple[int, ...]) -> list[Interval]:
     assert rate.calibration is not None
-    return [rate.calibration.share_among(len(odds)), *rate.calibration.precision(odds, list(depths))]
+    return [rate.calibration.wrong_share(len(odds)), *rate.calibration.precision(odds, list(depths))]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +260,7 @@ def test_nine_of_ten_statements_hold(pairs: bool, repeated: int, largest: tuple[
         assert rate.basis == ("pairs" if pairs else "injected")
         assert rate.held_out == 160
         truth = [float(wrong[:depth].double().mean()) for depth in (len(odds), *depths)]
-        for place, (interval, value) in enumerate(zip(told(rate, odds, depths), truth)):
+        for place, (interval, value) in enumerate(zip(told(rate, odds, depths), truth, strict=True)):
             held[place] += interval.low - 1e-9 <= value <= interval.high + 1e-9
             missed[place] += abs(interval.estimate - value)
     assert held.min() >= 0.75 * repeated, f"{held.tolist()} of {repeated} held"
@@ -267,7 +274,7 @@ def test_the_mean_chance_of_all_is_the_share() -> None:
         share, everything = told(found, odds, (len(odds),))
         assert everything.estimate == pytest.approx(share.estimate, rel=0.02)
         assert found.calibration is not None
-        assert float(found.calibration.chance(odds).mean()) == pytest.approx(share.estimate, rel=0.03)
+        assert float(found.calibration.probability_wrong(odds).mean()) == pytest.approx(share.estimate, rel=0.03)
 
 
 def test_no_label_is_wrong() -> None:
@@ -278,7 +285,7 @@ def test_no_label_is_wrong() -> None:
     assert share.high < 0.02, "400 clean samples without a wrong one"
     assert first.estimate < 0.3
     assert everything.estimate < 0.01
-    assert found.cut(odds, 0.1) == 0
+    assert found.length_for_fdr(odds, 0.1) == 0
 
 
 def test_every_label_is_wrong() -> None:
@@ -287,14 +294,14 @@ def test_every_label_is_wrong() -> None:
     share, first = told(found, odds, (50,))
     assert share.low > 0.97
     assert first.estimate > 0.97
-    assert found.cut(odds, 0.1) == len(odds)
+    assert found.length_for_fdr(odds, 0.1) == len(odds)
 
 
 def test_one_wrong_label_among_the_held_out() -> None:
     made = world(0, noise(0.0))
     given = made.held_out.given.clone()
     given[0] = (given[0] + 1) % 4
-    found, odds, _ = made._replace(held_out=made.held_out._replace(given=given)).judged()
+    found, odds, _ = made.with_evidence(held_out=made.held_out._replace(given=given)).judged()
     share, first = told(found, odds, (10,))
     assert 0 <= share.low < 1 / 400 < share.high < 0.02
     assert 0 <= first.low <= first.estimate <= first.high < 0.5
@@ -302,32 +309,33 @@ def test_one_wrong_label_among_the_held_out() -> None:
 
 def test_odds_that_are_all_equal_say_nothing_more_than_the_share() -> None:
     made = world(0)
-    held_out = made.held_out._replace(probs=torch.full_like(made.held_out.probs, 0.25))
-    flat = made._replace(held_out=held_out, probs=torch.full_like(made.probs, 0.25))
-    weighed = posterior_from(flat.held_out, flat.data, flat.history, 4)
+    flat = made.with_evidence(held_out=made.held_out._replace(probs=torch.full_like(made.held_out.probs, 0.25)))
+    fitted = fit_posterior(flat.predictions, flat.evidence)
+    fitted = replace(fitted, log_odds=torch.zeros(160, dtype=torch.float64))
     odds = torch.full((1200,), 0.7, dtype=torch.float64)
-    found = state(replace(weighed, odds=torch.zeros(160, dtype=torch.float64)), odds, flat.data, flat.history)
+    found = estimate_error_rate(fitted, odds, flat.predictions, flat.evidence)
     share, first, everything = told(found, odds, (20, 1200))
     assert first.estimate == pytest.approx(share.estimate, rel=0.02)
     assert everything.estimate == pytest.approx(share.estimate, rel=0.02)
     assert found.calibration is not None
-    assert torch.allclose(found.calibration.chance(odds), torch.tensor(share.estimate).double(), rtol=0.02)
+    assert torch.allclose(found.calibration.probability_wrong(odds), torch.tensor(share.estimate).double(), rtol=0.02)
 
 
 @pytest.mark.parametrize("samples", [2, 3, 7])
 def test_short_lists(samples: int) -> None:
     found, odds, _ = world(0, samples=samples).judged()
     assert found.samples == samples
-    text = json.dumps(found.as_json(odds, odds > odds[-1], 0.1))
+    text = json.dumps(found.summary(odds, odds > odds[-1], 0.1))
     assert "NaN" not in text
-    assert 0 <= found.cut(odds, 0.3) <= samples
+    assert 0 <= found.length_for_fdr(odds, 0.3) <= samples
 
 
 def test_a_class_that_no_held_out_sample_has() -> None:
     for pairs in (True, False):
         made = world(0, pairs=pairs)
-        held_out = made.held_out.at((made.held_out.verified != 3) & (made.held_out.given != 3)).renumbered()
-        found, odds, wrong = made._replace(held_out=held_out).judged()
+        held_out = made.held_out.at((made.held_out.verified != 3) & (made.held_out.given != 3))
+        held_out = held_out._replace(sample=torch.arange(len(held_out.given)))
+        found, odds, wrong = made.with_evidence(held_out=held_out).judged()
         (share, first) = told(found, odds, (50,))
         assert math.isfinite(first.estimate)
         assert share.low - 0.1 < float(wrong.double().mean()) < share.high + 0.1
@@ -341,7 +349,7 @@ def test_many_classes_with_few_samples_each() -> None:
     assert abs(first.estimate - float(wrong[:50].double().mean())) < 0.2
     # Without pairs 900 entries of a matrix would be asked of the held-out samples, fewer than 10 a class.
     found = world(0, noise(0.3, 30), clean=300, pairs=False).judged()[0]
-    assert (found.basis, found.why, found.calibration) == ("none", APART, None)
+    assert (found.basis, found.why, found.calibration) == ("none", TOO_FEW_PER_CLASS, None)
 
 
 UNEVEN = torch.tensor(
@@ -357,8 +365,8 @@ def test_clean_samples_in_other_class_shares_are_weighed_by_class() -> None:
         found, odds, wrong = made.judged()
         truth = float(wrong.double().mean())
         missed.append(told(found, odds, ())[0].estimate - truth)
-        assert made.data.pairs is not None
-        given, verified = (torch.cat(parts) for parts in zip(made.held_out[1:3], made.data.pairs))
+        assert made.evidence.pairs is not None
+        given, verified = (torch.cat(parts) for parts in zip(made.held_out[1:3], made.evidence.pairs, strict=True))
         plain.append(float((given != verified).double().mean()) - truth)
     off, off_plain = (sum(map(abs, each)) / len(each) for each in (missed, plain))
     assert off_plain > 0.06, "balanced samples show fewer wrong labels than there are"
@@ -367,31 +375,30 @@ def test_clean_samples_in_other_class_shares_are_weighed_by_class() -> None:
 
 def test_clean_samples_drawn_fairly_are_not_weighed() -> None:
     fair, balanced = (world(3, UNEVEN, shares=[0.85, 0.1, 0.03, 0.02], balanced=each) for each in (False, True))
-    assert (class_weights(*fair.held_out[1:3], 4, fair.data) == 1).all()
-    weights = class_weights(*balanced.held_out[1:3], 4, balanced.data)
+    assert (class_weights(*fair.held_out[1:3], fair.predictions) == 1).all()
+    weights = class_weights(*balanced.held_out[1:3], balanced.predictions)
     common, rare = (weights[balanced.held_out.verified == label] for label in (0, 3))
     assert common.min() > 1 > rare.max()
     # A class that the training set lacks, in one clean sample of many, is no sign of another draw.
     label = torch.arange(300) % 3
-    data = Splits(samples_of(label), None, None, None)
     clean = torch.cat([torch.arange(99) % 3, torch.tensor([3])])
-    assert (class_weights(clean, clean, 4, data) == 1).all()
+    assert (class_weights(clean, clean, predictions_of(label, torch.empty(300, 4))) == 1).all()
 
 
 def test_after_a_review_the_statement_is_about_what_is_left() -> None:
     held: dict[bool, int] = {True: 0, False: 0}
     for seed in range(6):
         made = world(seed, noise(0.1), samples=4000)
-        weighed = posterior_from(made.held_out, made.data, made.history, 4)
-        odds, order = weighed.evidence.odds(made.probs, made.given).sort(descending=True, stable=True)
-        wrong = (made.given != made.true)[order]
-        left = replace(made.data, train=made.data.train.at(order[200:].sort().values))
+        fitted, odds, wrong = made.sorted()
+        order = fitted.posterior.log_odds(made.probs, made.given).argsort(descending=True, stable=True)
+        left = predictions_of(made.given[order[200:]], made.probs[order[200:]])
         share = float(wrong[200:].double().mean())
         for told_of in (True, False):
-            data = replace(left, decided=200, decided_wrong=int(wrong[:200].sum())) if told_of else left
-            found = state(weighed, odds[200:], data, made.history).calibration
+            reviewed = {"reviewed": 200, "reviewed_wrong": int(wrong[:200].sum())} if told_of else {}
+            evidence = replace(made.evidence, **reviewed)
+            found = estimate_error_rate(fitted, odds[200:], left, evidence).calibration
             assert found is not None
-            low, high = found.share_among(3800)[1:]
+            low, high = found.wrong_share(3800)[1:]
             held[told_of] += low <= share <= high
     assert held[True] >= 5
     assert held[False] <= 2, "what was found is still counted"
@@ -399,7 +406,7 @@ def test_after_a_review_the_statement_is_about_what_is_left() -> None:
 
 def test_a_review_that_found_more_than_was_to_be_expected_leaves_few() -> None:
     made = world(0, noise(0.1))
-    found, odds, _ = made._replace(data=replace(made.data, decided=300, decided_wrong=300)).judged()
+    found, odds, _ = made.with_evidence(reviewed=300, reviewed_wrong=300).judged()
     share, everything = told(found, odds, (len(odds),))
     assert 0 <= share.low <= share.estimate < 0.01
     assert everything.estimate < 0.01
@@ -408,53 +415,53 @@ def test_a_review_that_found_more_than_was_to_be_expected_leaves_few() -> None:
 def test_the_same_seed_gives_the_same_statement() -> None:
     made = world(5)
     flagged = made.judged()[1] > 0
-    first, second = (made.judged()[0].as_json(made.judged()[1], flagged, None) for _ in range(2))
+    first, second = (made.judged()[0].summary(made.judged()[1], flagged, None) for _ in range(2))
     assert first == second
-    other = made._replace(data=replace(made.data, seed=6)).judged()
-    assert other[0].as_json(other[1], flagged, None) != first
+    other = made.with_evidence(seed=6).judged()
+    assert other[0].summary(other[1], flagged, None) != first
 
 
 def test_what_each_basis_needs() -> None:
     made = world(0)
-    assert missing(made.data) is None
+    assert missing_evidence(made.held_out.given, pairs=True, classes=4) is None
     assert made.judged()[0].why is None
-    alone = replace(made.data, select=None)
-    assert missing(alone) == NONE
-    rate = state(FittedPosterior(bayes(noise(0.3)), "none"), torch.zeros(9), alone, made.history)
-    assert (rate.basis, rate.held_out, rate.why, rate.calibration) == ("none", 0, NONE, None)
-    assert "200 clean samples" in NONE
-    assert made.data.select is not None
-    assert made.data.select.given is not None
+    assert missing_evidence(torch.empty(0), pairs=True, classes=4) == NOT_HELD_OUT
+    rate = without_held_out(made)
+    assert (rate.basis, rate.held_out, rate.why, rate.calibration) == ("none", 0, NOT_HELD_OUT, None)
+    assert "200 clean samples" in NOT_HELD_OUT
     for known in (FEWEST - 1, FEWEST):
-        given = torch.where(torch.arange(160) < known, made.data.select.given, -1)
-        data = replace(made.data, select=replace(made.data.select, given=given))
-        rate = made._replace(data=data, held_out=made.held_out._replace(given=given)).judged()[0]
-        assert (rate.basis, rate.why) == (("pairs", None) if known == FEWEST else ("none", FEW))
-        assert missing(data) == rate.why
+        given = torch.where(torch.arange(160) < known, made.held_out.given, -1)
+        rate = made.with_evidence(held_out=made.held_out._replace(given=given)).judged()[0]
+        assert (rate.basis, rate.why) == (("pairs", None) if known == FEWEST else ("none", TOO_FEW_PAIRS))
+        assert missing_evidence(given, pairs=True, classes=4) == rate.why
         assert rate.held_out == (known if known == FEWEST else 0)
     apart = world(0, pairs=False)
-    assert missing(apart.data) is None
+    assert missing_evidence(apart.held_out.given, pairs=False, classes=4) is None
     assert apart.judged()[0].basis == "injected"
 
 
+def without_held_out(made: World) -> ErrorRate:
+    alone = replace(made.evidence, held_out=None)
+    fitted = FittedPosterior(bayes_rule(noise(0.3)), "none")
+    return estimate_error_rate(fitted, torch.zeros(9), made.predictions, alone)
+
+
 def test_without_a_statement_no_list_can_be_kept_to_an_error_rate() -> None:
-    made = world(0)
-    alone = replace(made.data, select=None)
-    rate = state(FittedPosterior(bayes(noise(0.3)), "none"), torch.zeros(9), alone, made.history)
+    rate = without_held_out(world(0))
     advice = r"fdr = 0\.1 cannot be kept: no clean samples are held out.*; give more clean samples, or leave fdr out"
     with pytest.raises(ValueError, match=advice):
-        rate.cut(torch.zeros(9), 0.1)
+        rate.length_for_fdr(torch.zeros(9), 0.1)
     with pytest.raises(ValueError, match=advice):
-        check_fdr(0.1, alone)
-    check_fdr(0.1, made.data)
+        check_fdr(0.1, rate.why)
+    check_fdr(0.1, None)
     for fdr in (0.0, 1.0, -0.1, 10.0, math.nan):
         with pytest.raises(ValueError, match=f"fdr is {fdr}; it must be between 0 and 1"):
-            check_fdr(fdr, made.data)
-    assert rate.as_json(torch.zeros(9), torch.zeros(9, dtype=torch.bool), None) == {
+            check_fdr(fdr, None)
+    assert rate.summary(torch.zeros(9), torch.zeros(9, dtype=torch.bool), None) == {
         "basis": "none",
         "samples": 0,
         "fdr": None,
-        "why": NONE,
+        "why": NOT_HELD_OUT,
     }
 
 
@@ -462,9 +469,9 @@ def test_a_list_is_cut_where_its_error_rate_is_reached() -> None:
     for seed in range(4):
         rate, odds, wrong = world(seed).judged()
         assert rate.calibration is not None
-        depths = [rate.cut(odds, fdr) for fdr in (0.02, 0.05, 0.1, 0.2, 0.4)]
+        depths = [rate.length_for_fdr(odds, fdr) for fdr in (0.02, 0.05, 0.1, 0.2, 0.4)]
         assert depths == sorted(depths)
-        for fdr, depth in zip((0.1, 0.2, 0.4), depths[2:]):
+        for fdr, depth in zip((0.1, 0.2, 0.4), depths[2:], strict=True):
             assert depth > 20
             told_there, told_after = rate.calibration.precision(odds, [depth, min(depth + 15, len(odds))])
             assert told_after.estimate < 1 - fdr <= told_there.estimate
@@ -475,7 +482,7 @@ def test_the_statement_as_json() -> None:
     rate, odds, _ = world(0).judged()
     flagged = torch.zeros(1200, dtype=torch.bool)
     flagged[:250:2] = True
-    found = rate.as_json(odds, flagged, 0.1)
+    found = rate.summary(odds, flagged, 0.1)
     assert list(found) == ["basis", "samples", "fdr", "why", "share", "count", "precision", "flagged"]
     assert found == json.loads(json.dumps(found, allow_nan=False))
     assert (found["basis"], found["samples"], found["fdr"], found["why"]) == ("pairs", 160, 0.1, None)
@@ -486,20 +493,20 @@ def test_the_statement_as_json() -> None:
     assert [step["depth"] for step in found["precision"]] == [10, 20, 50, 100, 200, 500, 1000, 1200]
     assert found["flagged"]["depth"] == 125
     assert rate.calibration is not None
-    among = rate.calibration.chance(odds[flagged]).mean()
+    among = rate.calibration.probability_wrong(odds[flagged]).mean()
     assert found["flagged"]["estimate"] == pytest.approx(float(among), abs=1e-3)
-    assert rate.as_json(odds, flagged & False, None)["flagged"] == {"depth": 0}
+    assert rate.summary(odds, flagged & False, None)["flagged"] == {"depth": 0}
 
 
 def test_a_million_labels_take_no_time() -> None:
     made = world(0)
-    weighed = posterior_from(made.held_out, made.data, made.history, 4)
+    fitted = fit_posterior(made.predictions, made.evidence)
     odds = 3 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     begun = time.process_time()
-    rate = state(weighed, odds, made.data, made.history)
+    rate = estimate_error_rate(fitted, odds, made.predictions, made.evidence)
     ordered = odds.sort(descending=True).values
-    depth = rate.cut(ordered, 0.2)
+    depth = rate.length_for_fdr(ordered, 0.2)
     assert rate.calibration is not None
-    rate.calibration.chance(odds)
-    rate.as_json(ordered, torch.arange(1_000_000) < depth, 0.2)
+    rate.calibration.probability_wrong(odds)
+    rate.summary(ordered, torch.arange(1_000_000) < depth, 0.2)
     assert time.process_time() - begun < 3

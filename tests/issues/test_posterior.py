@@ -16,22 +16,22 @@ from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
 from mslg.issues.error_rate import ErrorRate
+from mslg.issues.evidence import FOLDS, Evidence, Predictions, VerifiedSamples
+from mslg.issues.from_training import evidence_of, training_predictions, verified_samples
+from mslg.issues.label_rows import label_frame
 from mslg.issues.posterior import (
     BAYES,
     COPIES,
     FEWEST,
-    FOLDS,
-    HELD_NEAR,
     LEAST,
-    Evidence,
-    Labelled,
-    bayes,
-    labelled,
-    log_odds,
-    posterior_from,
-    weigh,
+    PRIOR_STRENGTH,
+    FittedPosterior,
+    Posterior,
+    bayes_rule,
+    fit_posterior,
+    log_odds_wrong,
 )
-from mslg.issues.ranked_list import Judgement, label_frame, suggestions
+from mslg.issues.ranked_list import LabelIssues
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.noise.transition_matrix import count, deconvolved, smooth
 from mslg.training.loop import Position, train
@@ -52,18 +52,18 @@ def drawn(samples: int, transition: Tensor, sharpness: float, seed: int) -> tupl
     return (sharpness * logits).softmax(1), given, true
 
 
-def log_likelihood(evidence: Evidence, probs: Tensor, given: Tensor, true: Tensor) -> float:
-    return float(evidence.posterior(probs, given).log().gather(1, true.unsqueeze(1)).mean())
+def log_likelihood(posterior: Posterior, probs: Tensor, given: Tensor, true: Tensor) -> float:
+    return float(posterior(probs, given).log().gather(1, true.unsqueeze(1)).mean())
 
 
 def test_the_posterior_equals_a_slow_one() -> None:
     probs, given, _ = drawn(20, LOPSIDED, 1.0, 0)
     weights, centre = [0.8, 1.3, 0.4, -0.2, 0.5], [-1.1, -0.3]
-    columns = bayes(LOPSIDED).columns
-    evidence = Evidence(columns, *(torch.tensor(values, dtype=torch.float64) for values in (weights, centre)))
+    columns = bayes_rule(LOPSIDED).log_columns
+    posterior = Posterior(columns, *(torch.tensor(values, dtype=torch.float64) for values in (weights, centre)))
     a, b, c, d, e = weights
-    found = evidence.posterior(probs, given)
-    for row, label, result in zip(probs.tolist(), given.tolist(), found.tolist()):
+    found = posterior(probs, given)
+    for row, label, result in zip(probs.tolist(), given.tolist(), found.tolist(), strict=True):
         mass = []
         for k in range(3):
             m = row[k] ** a * max(float(LOPSIDED[k, label]), LEAST) ** b
@@ -75,24 +75,24 @@ def test_the_posterior_equals_a_slow_one() -> None:
 
 def test_unfitted_weights_are_bayes_rule() -> None:
     probs, given, _ = drawn(20, T4, 1.0, 1)
-    found = bayes(T4).posterior(probs, given)
-    for row, label, result in zip(probs.tolist(), given.tolist(), found.tolist()):
+    found = bayes_rule(T4)(probs, given)
+    for row, label, result in zip(probs.tolist(), given.tolist(), found.tolist(), strict=True):
         mass = [row[k] * float(T4[k, label]) for k in range(4)]
         assert result == pytest.approx([m / sum(mass) for m in mass], rel=1e-9)
-    assert bayes(T4).weights.tolist() == list(BAYES)
+    assert bayes_rule(T4).weights.tolist() == list(BAYES)
 
 
 def test_a_probability_of_zero_is_only_very_unlikely() -> None:
     sure = torch.tensor([[1.0, 0.0, 0.0]])
-    found = bayes(LOPSIDED).posterior(sure, torch.tensor([2]))  # which class 0 is never given
+    found = bayes_rule(LOPSIDED)(sure, torch.tensor([2]))  # which class 0 is never given
     assert torch.isfinite(found).all()
     assert float(found.sum()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fitted_weights_explain_new_samples_better_when_predictions_are_too_sure(seed: int) -> None:
-    plain = bayes(T4)
-    fitted = plain.fitted(*drawn(200, T4, 4.0, seed))
+    plain = bayes_rule(T4)
+    fitted = plain.fit(verified(200, sharpness=4.0, seed=seed))
     new = drawn(2000, T4, 4.0, 100 + seed)
     assert log_likelihood(fitted, *new) > log_likelihood(plain, *new) + 0.1
     assert float(fitted.weights[0]) < 0.7, "the prediction counts less"
@@ -100,8 +100,8 @@ def test_fitted_weights_explain_new_samples_better_when_predictions_are_too_sure
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fitted_weights_stay_near_bayes_rule_when_predictions_are_honest(seed: int) -> None:
-    plain = bayes(T4)
-    fitted = plain.fitted(*drawn(200, T4, 1.0, seed))
+    plain = bayes_rule(T4)
+    fitted = plain.fit(verified(200, sharpness=1.0, seed=seed))
     new = drawn(2000, T4, 1.0, 100 + seed)
     assert log_likelihood(fitted, *new) > log_likelihood(plain, *new) - 0.03
     assert (fitted.weights - plain.weights).abs().max() < 0.6
@@ -109,11 +109,11 @@ def test_fitted_weights_stay_near_bayes_rule_when_predictions_are_honest(seed: i
 
 def test_the_fit_is_the_best_there_is() -> None:
     probs, given, true = drawn(150, T4, 3.0, 0)
-    fitted = bayes(T4).fitted(probs, given, true)
+    fitted = bayes_rule(T4).fit(verified(150, sharpness=3.0))
 
     def penalised(weights: Tensor) -> float:
         loss = -len(true) * log_likelihood(replace(fitted, weights=weights), probs, given, true)
-        return loss + HELD_NEAR / 2 * float(((weights - torch.tensor(BAYES).double()) ** 2).sum())
+        return loss + PRIOR_STRENGTH / 2 * float(((weights - torch.tensor(BAYES).double()) ** 2).sum())
 
     best = penalised(fitted.weights)
     for place in range(5):
@@ -138,31 +138,42 @@ def trained(source: Source, clean: Any, **settings: Any) -> tuple[CrossEntropy, 
     return method, data, position.history
 
 
-def judged(source: Source, data: Splits, history: PredictionHistory, evidence: Evidence) -> Judgement:
-    """By this evidence, with nothing to say about its worth."""
-    index = data.train.index
-    odds = evidence.odds(history.said(index), source.label[index])
-    rate = ErrorRate(len(index), "none", 0, "there are no clean samples")
-    return Judgement(evidence, rate, torch.where(history.seen(index), odds, torch.nan), None)
+def verified(samples: int, seed: int = 0, sharpness: float = 2.0) -> VerifiedSamples:
+    return VerifiedSamples(*drawn(samples, T4, sharpness, seed), torch.arange(samples))
+
+
+def fitted(method: CrossEntropy, data: Splits, history: PredictionHistory) -> FittedPosterior:
+    method.eval()
+    return fit_posterior(training_predictions(method, data, history), evidence_of(method, data))
+
+
+def ranked(method: CrossEntropy, data: Splits, history: PredictionHistory, posterior: Posterior) -> LabelIssues:
+    """By this posterior, whose worth is unknown."""
+    predictions, given = training_predictions(method, data, history), data.train.label
+    probs, known = history.said(data.train.index), history.seen(data.train.index)
+    odds = torch.where(known, posterior.log_odds(probs, given), torch.nan)
+    likeliest = torch.where(known, posterior(probs, given).argmax(1), given).int()
+    rate = ErrorRate(len(given), "none", 0, "there are no clean samples")
+    return LabelIssues(predictions, Evidence(), posterior, rate, odds, likeliest)
 
 
 def test_the_odds_are_those_of_the_posterior() -> None:
     probs, given, _ = drawn(20, T4, 1.0, 0)
-    evidence = bayes(T4)
-    right = evidence.posterior(probs, given).gather(1, given.unsqueeze(1)).squeeze(1)
-    for odds, part in zip(evidence.odds(probs, given).tolist(), right.tolist()):
+    posterior = bayes_rule(T4)
+    right = posterior(probs, given).gather(1, given.unsqueeze(1)).squeeze(1)
+    for odds, part in zip(posterior.log_odds(probs, given).tolist(), right.tolist(), strict=True):
         assert odds == pytest.approx(math.log((1 - part) / part))
-    assert torch.isfinite(log_odds(torch.tensor([0.0, 1.0]))).all(), "nothing is quite certain"
+    assert torch.isfinite(log_odds_wrong(torch.tensor([0.0, 1.0]))).all(), "nothing is quite certain"
 
 
 def test_the_matrix_is_the_one_that_it_was_made_with() -> None:
-    assert torch.allclose(bayes(LOPSIDED).transition(), LOPSIDED.clamp_min(LEAST))
+    assert torch.allclose(bayes_rule(LOPSIDED).transition(), LOPSIDED.clamp_min(LEAST))
 
 
 def test_predictions_rounded_to_nothing_still_rank_in_order() -> None:
     """Half precision knows no number between 0 and 6e-8: what is below stands for very unlikely, not for impossible."""
     probs = torch.tensor([[1.0, 3e-8, 0, 0], [0.9, 0.1, 0, 0], [1e-8, 1.0, 0, 0]]).half()
-    odds = bayes(T4).odds(probs, torch.tensor([0, 0, 0]))
+    odds = bayes_rule(T4).log_odds(probs, torch.tensor([0, 0, 0]))
     assert torch.isfinite(odds).all()
     assert odds[0] < odds[1] < odds[2]
 
@@ -175,19 +186,17 @@ def test_the_weights_come_from_held_out_samples_and_the_matrix_from_the_others()
     assert data.report is not None
     assert data.select.given is not None
     assert data.report.given is not None
-    method.train()
-    weighed = weigh(method, data, history)
-    assert method.training, "as it was"
+    weighed = fitted(method, data, history)
     assert weighed.basis == "pairs"
-    found = weighed.evidence
-    plain = bayes(smooth(count(*data.pairs, 4), None))
-    assert torch.equal(found.columns, plain.columns)
-    method.eval()
+    found = weighed.posterior
+    plain = bayes_rule(smooth(count(*data.pairs, 4), None))
+    assert torch.equal(found.log_columns, plain.log_columns)
     batches = [*data.in_order(data.select), *data.in_order(data.report)]
     with torch.no_grad():
         probs = torch.cat([method.predict(batch.inputs).exp() for batch in batches])
     given = torch.cat([data.select.given, data.report.given])
-    expected = plain.fitted(probs, given, torch.cat([data.select.label, data.report.label]))
+    labels = torch.cat([data.select.label, data.report.label])
+    expected = plain.fit(VerifiedSamples(probs, given, labels, torch.arange(len(given))))
     assert torch.allclose(found.weights, expected.weights, atol=1e-6)
     assert (found.weights - plain.weights).abs().max() > 0.01
     assert found.weights.requires_grad is False
@@ -198,12 +207,12 @@ def test_without_a_held_out_part_the_steering_samples_must_do() -> None:
     method, data, history = trained(source, 220, hold_out=False)
     assert data.select is None
     assert data.pairs is not None
-    steering = labelled(method, data, (data.clean,))
+    weighed = fitted(method, data, history)
+    steering = verified_samples(method, data, (data.clean,))
     assert steering is not None
-    weighed = weigh(method, data, history)
-    expected = bayes(smooth(count(*data.pairs, 4), None)).fitted(steering.probs, steering.given, steering.verified)
-    assert torch.allclose(weighed.evidence.weights, expected.weights, atol=1e-6)
-    assert (weighed.basis, weighed.held_out, weighed.odds) == ("none", None, None), "nothing can be stated of its worth"
+    expected = bayes_rule(smooth(count(*data.pairs, 4), None)).fit(steering)
+    assert torch.allclose(weighed.posterior.weights, expected.weights, atol=1e-6)
+    assert (weighed.basis, weighed.held_out, weighed.log_odds) == ("none", None, None), "its worth is unknown"
 
 
 def test_without_doubly_labelled_samples_among_the_held_out_it_is_bayes_rule() -> None:
@@ -216,8 +225,8 @@ def test_without_doubly_labelled_samples_among_the_held_out_it_is_bayes_rule() -
         parts = {
             name: replace(part, given=given) for name, part in {"select": data.select, "report": data.report}.items()
         }
-        found = weigh(method, replace(data, **parts), history)
-        assert found.evidence.weights.tolist() == list(BAYES)
+        found = fitted(method, replace(data, **parts), history)
+        assert found.posterior.weights.tolist() == list(BAYES)
         assert found.basis == "none"
 
 
@@ -226,89 +235,84 @@ def test_without_doubly_labelled_samples_predictions_stand_in_for_true_labels() 
     method, data, history = trained(source, None)
     assert data.pairs is None
     history.visits.rows[:100] = 0  # never seen: not counted
-    weighed = weigh(method, data, history)
+    weighed = fitted(method, data, history)
     counts = torch.zeros(4, 4, dtype=torch.float64)
     for sample in range(100, 480):
         counts[int(history.last_predicted.rows[sample]), int(source.label[sample])] += 1
-    assert torch.allclose(weighed.evidence.columns, smooth(counts, None).clamp_min(LEAST).log().t())
-    assert weighed.evidence.weights.tolist() == list(BAYES)
+    assert torch.allclose(weighed.posterior.log_columns, smooth(counts, None).clamp_min(LEAST).log().t())
+    assert weighed.posterior.weights.tolist() == list(BAYES)
     assert weighed.basis == "none"
 
 
-def held_out_of(samples: int, seed: int = 0, sharpness: float = 2.0) -> Labelled:
-    probs, given, true = drawn(samples, T4, sharpness, seed)
-    return Labelled(probs, given, true, torch.arange(samples))
+def of_arrays(given: Tensor, probs: Tensor) -> Predictions:
+    """The predictions of some other model."""
+    return Predictions(given, ["0", "1", "2", "3"], probs.__getitem__, lambda positions: [str(i) for i in positions])
 
 
 def test_the_odds_of_a_held_out_sample_come_from_the_others() -> None:
-    source, _ = noisy_blobs(0.3)
-    data = make_splits(source, 220, seed=1)
-    assert data.pairs is not None
-    held_out = held_out_of(60)
-    weighed = posterior_from(held_out, data, PredictionHistory(source.label, 4), 4)
-    assert weighed.odds is not None
-    rule = bayes(smooth(count(*data.pairs, 4), None))
-    fold = held_out.fold()
+    probs, given, true = drawn(220, T4, 1.0, 1)
+    held_out, pairs = verified(60), (given[:132], true[:132])
+    weighed = fit_posterior(of_arrays(given, probs), Evidence(held_out, pairs))
+    assert weighed.log_odds is not None
+    rule = bayes_rule(smooth(count(*pairs, 4), None))
+    fold = held_out.folds()
     assert fold.bincount().tolist() == [60 // FOLDS] * FOLDS
     for place in range(0, 60, 7):
-        rest = held_out.at(fold != fold[place])
-        fitted = rule.fitted(rest.probs, rest.given, rest.verified)
-        expected = fitted.odds(held_out.probs[place : place + 1], held_out.given[place : place + 1])
-        assert float(weighed.odds[place]) == pytest.approx(float(expected), abs=1e-6)
+        one = held_out.at(torch.tensor([place]))
+        expected = rule.fit(held_out.at(fold != fold[place])).log_odds(one.probs, one.given)
+        assert float(weighed.log_odds[place]) == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_held_out_samples_without_a_given_label_do_not_count() -> None:
     """Reviewed samples, for one: they were chosen because their labels look wrong."""
-    source, _ = noisy_blobs(0.3)
-    data, history = make_splits(source, 220, seed=1), PredictionHistory(source.label, 4)
-    held_out = held_out_of(60)
+    probs, given, true = drawn(220, T4, 1.0, 1)
+    held_out, predictions, pairs = verified(60), of_arrays(given, probs), (given[:132], true[:132])
     unknown = torch.arange(60) % 3 == 0
-    mixed = posterior_from(held_out._replace(given=torch.where(unknown, -1, held_out.given)), data, history, 4)
-    alone = posterior_from(held_out.at(~unknown).renumbered(), data, history, 4)
+    some = held_out._replace(given=torch.where(unknown, -1, held_out.given))
+    mixed = fit_posterior(predictions, Evidence(some, pairs))
+    alone = fit_posterior(predictions, Evidence(held_out.at(~unknown), pairs))
     assert mixed.held_out is not None
     assert alone.held_out is not None
     assert mixed.held_out.sample.tolist() == list(range(40))
     assert torch.equal(mixed.held_out.given, alone.held_out.given)
-    assert torch.equal(mixed.evidence.weights, alone.evidence.weights)
+    assert torch.equal(mixed.posterior.weights, alone.posterior.weights)
     for known, basis in ((FEWEST, "pairs"), (FEWEST - 1, "none")):
-        given = torch.where(torch.arange(60) < known, held_out.given, -1)
-        assert posterior_from(held_out._replace(given=given), data, history, 4).basis == basis
+        some = held_out._replace(given=torch.where(torch.arange(60) < known, held_out.given, -1))
+        assert fit_posterior(predictions, Evidence(some, pairs)).basis == basis
 
 
 def test_where_no_clean_sample_carries_both_labels_noise_is_put_in() -> None:
     probs, given, _ = drawn(3000, T4, 1.0, 1)
-    source = make_source(np.zeros((3000, 1), dtype=np.float32), given.numpy(), classes=["0", "1", "2", "3"])
-    data, history = make_splits(source, None), PredictionHistory(source.label, 4)
-    history.fold(torch.arange(3000), probs.log().float())
-    held_out = held_out_of(200, sharpness=1.0)
-    weighed = posterior_from(held_out._replace(given=torch.full((200,), -1)), data, history, 4)
+    held_out = verified(200, sharpness=1.0)
+    unknown = held_out._replace(given=torch.full((200,), -1))
+    weighed = fit_posterior(of_arrays(given, probs.half()), Evidence(unknown))
     assert weighed.basis == "injected"
-    assert (weighed.evidence.transition() - T4).abs().max() < 0.12
+    assert (weighed.posterior.transition() - T4).abs().max() < 0.12
     found = weighed.held_out
     assert found is not None
     assert found.sample.bincount().tolist() == [COPIES] * 200
     assert torch.equal(found.verified, held_out.verified[found.sample])
     wrong = float((found.given != found.verified).double().mean())
-    assert wrong == pytest.approx(1 - float(weighed.evidence.transition().diagonal().mean()), abs=0.05)
-    fold = found.fold()
+    assert wrong == pytest.approx(1 - float(weighed.posterior.transition().diagonal().mean()), abs=0.05)
+    fold = found.folds()
     assert all(len(set(fold[found.sample == sample].tolist())) == 1 for sample in range(200)), "no sample in two folds"
     confusion = smooth(count(held_out.probs.argmax(1), held_out.verified, 4), None)
     joint = count(given, probs.half().argmax(1), 4)
     expected = smooth(3000 * deconvolved(joint, confusion), None)
-    assert torch.allclose(weighed.evidence.transition(), expected)
+    assert torch.allclose(weighed.posterior.transition(), expected)
 
 
 def test_all_held_out_parts_count_and_only_they() -> None:
     source, _ = noisy_blobs(0.3)
     method, data, _ = trained(source, 220)
-    found = labelled(method, data, (data.select, data.report))
+    found = verified_samples(method, data, (data.select, data.report))
     assert found is not None
     assert data.select is not None
     assert data.report is not None
     assert len(found.given) == len(data.select) + len(data.report)
     places = torch.cat([data.select.index, data.report.index])
     assert torch.equal(found.given, source.label[places])
-    assert labelled(method, data, (None, data.select.at(torch.arange(0)))) is None
+    assert verified_samples(method, data, (None, data.select.at(torch.arange(0)))) is None
 
 
 def test_samples_that_were_never_trained_on_keep_their_label() -> None:
@@ -318,12 +322,11 @@ def test_samples_that_were_never_trained_on_keep_their_label() -> None:
     history.fold(torch.arange(200), (0.01 + 0.96 * torch.nn.functional.one_hot(wrong, 4).float()).log())
     data = make_splits(source, None)
     method = CrossEntropy(Task(source.label, 4, small_network, 2, 32))
-    found = bayes(T4).posterior(history.said(torch.arange(240)), source.label)
-    judgement = judged(source, data, history, bayes(T4))
-    suggested = suggestions(source, data, history, judgement)
-    assert torch.equal(suggested[200:].long(), source.label[200:])
-    assert torch.equal(suggested[:200].long(), wrong)
-    labels = label_frame(source, data, method, history, judgement)
+    found = bayes_rule(T4)(history.said(torch.arange(240)), source.label)
+    issues = ranked(method, data, history, bayes_rule(T4))
+    assert torch.equal(issues.suggested[200:].long(), source.label[200:])
+    assert torch.equal(issues.suggested[:200].long(), wrong)
+    labels = label_frame(issues)
     unseen, seen = labels[200:], labels[:200]
     assert unseen["label_quality"].isna().all()
     assert not unseen["is_label_issue"].any()
@@ -340,7 +343,7 @@ def test_a_label_is_kept_unless_the_evidence_against_it_is_strong_enough() -> No
     history.fold(torch.arange(2), torch.tensor([[0.3, 0.6, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]]).log())
     data = make_splits(source, None)
     method = CrossEntropy(Task(source.label, 4, small_network, 2))
-    labels = label_frame(source, data, method, history, judged(source, data, history, bayes(T4)))
+    labels = label_frame(ranked(method, data, history, bayes_rule(T4)))
     assert labels["predicted_label"].tolist() == ["1", "2"]
     assert labels["suggested_label"].tolist() == ["0", "2"]
     assert labels["is_label_issue"].tolist() == [False, True]

@@ -1,9 +1,10 @@
-"""What a run says of its training labels in the end: judged with the finished network, listed, stated."""
+"""The training labels ranked by the finished network, with an error rate."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import mslg
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
-from mslg.issues.ranked_list import Judgement, judge, label_frame, look_again, stated, suggestions
+from mslg.issues.from_training import predict_training_samples, rank_training_labels
+from mslg.issues.label_rows import label_frame
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.review.decisions import Decision
 from mslg.review.reviewed_samples import with_reviewed
@@ -59,59 +61,55 @@ def test_the_finished_network_looks_once_more_at_every_training_sample() -> None
     index = data.train.index
     before = history.said(index)
     assert torch.equal(before, history.mean[index]), "until then the mean stands in"
-    method.train()
-    look_again(method, data, history)
-    assert method.training, "as it was"
     method.eval()
+    predict_training_samples(method, data, history)
     with torch.no_grad():
         expected = torch.cat([method.predict(batch.inputs).exp() for batch in data.in_order()])
     assert torch.allclose(history.said(index).float(), expected, atol=1e-3)
     assert not torch.equal(history.said(index).float(), before)
-    method.train()
     again = history.said(index)
-    look_again(method, data, history)
+    method.train()
+    rank_training_labels(method, data, history)
+    assert method.training, "as it was"
     assert torch.equal(history.said(index), again), "no dropout, so the same again"
     assert "final" not in history.state_dict(), "found anew by whoever resumes"
 
 
-def test_the_judgement_weighs_what_the_finished_network_says() -> None:
+def test_the_ranking_weighs_what_the_finished_network_says() -> None:
     source = noisy(480)
     method, data, history = trained(source, 220)
     history.visits[data.train.index[:50]] = torch.zeros(50)
-    judgement = judge(source, data, method, history)
+    issues = rank_training_labels(method, data, history)
     assert history.final is not None
     index = data.train.index[50:]
-    expected = judgement.evidence.odds(history.final[index], source.label[index])
-    assert torch.equal(judgement.odds[50:], expected)
-    assert judgement.odds[:50].isnan().all()
-    assert judgement.rate.samples == len(index)
-    ranks = judgement.ranks()
+    expected = issues.posterior.log_odds(history.final[index], source.label[index])
+    assert torch.equal(issues.log_odds[50:], expected)
+    assert issues.log_odds[:50].isnan().all()
+    assert issues.error_rate.samples == len(index)
+    ranks = issues.ranks
     assert sorted(ranks.tolist()) == list(range(len(ranks)))
-    assert (judgement.odds[ranks.argsort()][: len(index)].diff() <= 0).all()
+    assert (issues.log_odds[ranks.argsort()][: len(index)].diff() <= 0).all()
     assert ranks[:50].min() == len(index), "unknown ones come last"
-    quality = judgement.quality()
+    quality = issues.quality
     assert quality[:50].isnan().all()
     assert (quality[ranks.argsort()][: len(index)].diff() >= 0).all(), "the order of the list is that of the quality"
-    assert judgement.rate.calibration is not None
-    share = float(judgement.rate.calibration.share.mean())
+    assert issues.error_rate.calibration is not None
+    share = float(issues.error_rate.calibration.share.mean())
     assert float(1 - quality[50:].mean()) == pytest.approx(share, rel=0.05), "and says how many are wrong"
 
 
 def test_a_limit_makes_the_list_shorter() -> None:
     source = noisy(480)
     method, data, history = trained(source, 220)
-    free = judge(source, data, method, history)
-    given = source.label[data.train.index]
-    all_flagged = suggestions(source, data, history, free) != given
-    limited = Judgement(free.evidence, free.rate, free.odds, 20)
-    suggested = suggestions(source, data, history, limited)
-    flagged = suggested != given
-    assert torch.equal(flagged, all_flagged & (free.ranks() < 20))
-    assert 0 < int(flagged.sum()) <= 20 < int(all_flagged.sum())
-    labels = label_frame(source, data, method, history, limited)
+    free = rank_training_labels(method, data, history)
+    limited = replace(free, limit=20)
+    flagged = limited.flagged
+    assert torch.equal(flagged, free.flagged & (free.ranks < 20))
+    assert 0 < int(flagged.sum()) <= 20 < int(free.flagged.sum())
+    labels = label_frame(limited)
     assert labels["is_label_issue"].tolist() == flagged.tolist()
     assert (labels["suggested_label"] == labels["given_label"])[~labels["is_label_issue"]].all()
-    told = stated(source, data, limited, suggested, None)
+    told = limited.error_rate_summary()
     assert told["flagged"]["depth"] == int(flagged.sum())
 
 
@@ -204,7 +202,7 @@ def test_reviewed_samples_are_no_evidence() -> None:
     """They were chosen because their labels look wrong: counted, they would say that most labels are."""
     source = noisy(480)
     method, data, history = trained(source, 220)
-    before = judge(source, data, method, history)
+    before = rank_training_labels(method, data, history)
     assert source.true_label is not None
     chosen = data.train.index[:60]
     decisions = {
@@ -217,45 +215,45 @@ def test_reviewed_samples_are_no_evidence() -> None:
         )
         for place in chosen.tolist()
     }
-    reviewed = with_reviewed(data, source, decisions)
+    reviewed = with_reviewed(data, decisions)
     assert data.pairs is not None
     assert reviewed.pairs is not None
     assert reviewed.reviewed == 60
-    assert all(torch.equal(*parts) for parts in zip(data.pairs, reviewed.pairs))
-    after = judge(source, reviewed, method, history)
-    assert after.rate.held_out == before.rate.held_out == 88
-    assert torch.equal(after.evidence.weights, before.evidence.weights)
-    assert torch.equal(after.evidence.columns, before.evidence.columns)
-    assert after.rate.calibration is not None
-    assert before.rate.calibration is not None
+    assert all(torch.equal(*parts) for parts in zip(data.pairs, reviewed.pairs, strict=True))
+    after = rank_training_labels(method, reviewed, history)
+    assert after.error_rate.held_out == before.error_rate.held_out == 88
+    assert torch.equal(after.posterior.weights, before.posterior.weights)
+    assert torch.equal(after.posterior.log_columns, before.posterior.log_columns)
+    assert after.error_rate.calibration is not None
+    assert before.error_rate.calibration is not None
     found = int((source.label[chosen] != source.true_label[chosen]).sum())
-    left = before.rate.calibration.share * len(data.train) - found
-    assert torch.allclose(after.rate.calibration.share, (left / len(reviewed.train)).clamp(1e-4, 1 - 1e-4))
-    assert after.rate.samples == before.rate.samples - 60
+    left = before.error_rate.calibration.share * len(data.train) - found
+    assert torch.allclose(after.error_rate.calibration.share, (left / len(reviewed.train)).clamp(1e-4, 1 - 1e-4))
+    assert after.error_rate.samples == before.error_rate.samples - 60
 
 
-def test_a_judgement_without_calibration_gives_the_posterior_as_quality() -> None:
+def test_a_issues_without_calibration_gives_the_posterior_as_quality() -> None:
     source = noisy(240)
     method, data, history = trained(source, None)
-    judgement = judge(source, data, method, history)
-    assert judgement.rate.basis == "none"
+    issues = rank_training_labels(method, data, history)
+    assert issues.error_rate.basis == "none"
     assert history.final is not None
-    right = judgement.evidence.posterior(history.final.rows, source.label).gather(1, source.label[:, None]).squeeze(1)
-    assert torch.allclose(judgement.quality(), right, atol=1e-9)
+    right = issues.posterior(history.final.rows, source.label).gather(1, source.label[:, None]).squeeze(1)
+    assert torch.allclose(issues.quality, right, atol=1e-9)
 
 
 def test_a_final_look_that_is_worse_than_the_passing_ones_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
     source = noisy(480)
     method, data, history = trained(source, 220)
-    fair = judge(source, data, method, history)
+    fair = rank_training_labels(method, data, history)
     assert history.final is not None
-    assert "does worse on its own training samples" not in caplog.text
+    assert "is worse on its own training samples" not in caplog.text
     with torch.no_grad():
         for weight in method.network.parameters():
             weight.mul_(-1)  # says the opposite of what it has learned
-    broken = judge(source, data, method, history)
+    broken = rank_training_labels(method, data, history)
     assert history.final is None
-    assert "does worse on its own training samples" in caplog.text
+    assert "is worse on its own training samples" in caplog.text
     index = data.train.index
     assert torch.equal(history.said(index), history.mean[index])
-    assert fair.odds.shape == broken.odds.shape
+    assert fair.log_odds.shape == broken.log_odds.shape

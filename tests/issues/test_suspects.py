@@ -119,5 +119,5 @@ def test_a_network_without_a_head_to_look_at_only_lacks_the_neighbours(
     _, suspects, clean = fitted(tmp_path / "run", network=Bilinear, method="cross-entropy")
     assert all(len(names) == 0 for names in suspects["nearest"])
     assert not len(clean)
-    assert "the clean samples most like each suspect were not found: Bilinear has no Linear layer" in caplog.text
+    assert "the clean samples most similar to each suspect were not found: Bilinear has no Linear layer" in caplog.text
     assert (tmp_path / "run" / "done").exists()

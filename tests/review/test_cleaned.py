@@ -19,9 +19,9 @@ from mslg.data.images import EscapingPath
 from mslg.data.open import open_named
 from mslg.data.relabel import relabelled
 from mslg.data.source import make_source
-from mslg.review.cleaned import cleaned, format_of, write
 from mslg.review.cleaned.folder import MARK, _free, folder_names, safe_name
-from mslg.review.cleaned.samples import Sample, has_paths
+from mslg.review.cleaned.samples import Sample, cleaned_samples
+from mslg.review.cleaned.write import format_of, write_cleaned
 from mslg.runs.folder import Run
 
 CLASSES = ["../x", "ant", "Ant", "CON", ".hidden", "a/b\\c", 'q"<>&', "trailing. ", "ünï"]
@@ -69,7 +69,7 @@ def decisions(tmp_path: Path) -> Path:
 
 
 def samples(run: Run, decisions: Path | None, **settings: bool) -> dict[str, Sample]:
-    pieces, counts = cleaned(run, decisions, **settings)
+    pieces, counts = cleaned_samples(run, decisions, **settings)
     found = [sample for piece in pieces for sample in piece]
     assert counts.samples == len(found)
     return {sample.id: sample for sample in found}
@@ -87,7 +87,7 @@ def test_every_sample_has_the_best_label_there_is(tmp_path: Path, decisions: Pat
         "7": ("ant", "verified"),
         "8": ("ünï", "reviewed"),
     }
-    accepted = samples(run, decisions, accept_rest=True)
+    accepted = samples(run, decisions, suggested=True)
     assert (accepted["4"].label, accepted["4"].label_source) == ("ant", "suggested")
     assert {name: each for name, each in accepted.items() if name != "4"} == {
         name: each for name, each in found.items() if name != "4"
@@ -95,7 +95,7 @@ def test_every_sample_has_the_best_label_there_is(tmp_path: Path, decisions: Pat
 
 
 def test_counts(tmp_path: Path, decisions: Path) -> None:
-    pieces, counts = cleaned(a_run(tmp_path / "run", ROWS, [VERIFIED]), decisions, accept_rest=True)
+    pieces, counts = cleaned_samples(a_run(tmp_path / "run", ROWS, [VERIFIED]), decisions, suggested=True)
     assert sum(map(len, pieces)) == counts.samples == 6
     assert counts.removed == 1
     assert counts.changed == 3  # 1 as decided, 4 as suggested, 7 as verified
@@ -121,7 +121,7 @@ def test_what_was_removed_before_cannot_be_brought_back_and_that_is_told(
     again = tmp_path / "d.csv"
     again.write_text("id,decision,label\n1,keep,\n10,keep,\n")
     assert "10" not in samples(run, again)
-    assert "1 samples that now have a label were removed before" in caplog.text
+    assert "1 samples with a label now were removed before" in caplog.text
     assert "such as '10'" in caplog.text
 
 
@@ -139,9 +139,8 @@ def test_tables_are_labels_for_the_next_fit(tmp_path: Path, decisions: Path, kin
     rows = [{**row, "id": f"digit-{number}"} for number, row in enumerate(ROWS)]
     run = a_run(tmp_path / "run", rows)
     decisions.write_text("id,decision,label\ndigit-0,relabel,CON\ndigit-2,remove,\n")
-    pieces, _ = cleaned(run, decisions)
     path = tmp_path / f"cleaned.{kind}"
-    write(path, pieces, kind, classes=CLASSES, files=False)
+    write_cleaned(run, path, kind, decisions=decisions)
     table = pd.read_parquet(path) if kind == "parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
     assert list(table.columns) == ["id", "label", "given_label", "decision", "label_source"]
     assert table["label"].tolist() == ["CON", "ant", "CON", ".hidden", "a/b\\c"]
@@ -157,9 +156,7 @@ def test_tables_are_labels_for_the_next_fit(tmp_path: Path, decisions: Path, kin
 def test_a_table_beside_its_files_is_a_manifest(tmp_path: Path) -> None:
     rows = [{**row, "path": picture(tmp_path / "pictures" / f"{row['id']}.png")} for row in ROWS]
     run = a_run(tmp_path / "run", rows)
-    assert has_paths(run)
-    pieces, _ = cleaned(run, None)
-    write(tmp_path / "cleaned.csv", pieces, "csv", classes=CLASSES, files=True)
+    write_cleaned(run, tmp_path / "cleaned.csv", "csv")
     opened = open_named(str(tmp_path / "cleaned.csv")).train
     assert opened.ids == ("1", "2", "3", "4", "5", "6")
     assert [opened.classes[n] for n in opened.label.tolist()] == [row["given_label"] for row in ROWS]
@@ -176,7 +173,7 @@ def test_files_that_are_not_below_a_table_are_named_in_full(
     monkeypatch.chdir(work)
 
     def path_in(table: str) -> str:
-        write(Path(table), cleaned(run, None)[0], "csv", classes=CLASSES, files=True)
+        write_cleaned(run, Path(table), "csv", force=True)
         with Path(table).open() as file:
             return next(csv.DictReader(file))["path"]
 
@@ -192,10 +189,10 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", ROWS)
     path = tmp_path / "cleaned.csv"
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="is already there"):
-        write(path, cleaned(run, None)[0], "csv", classes=CLASSES, files=False)
+    with pytest.raises(FileExistsError, match="already exists"):
+        write_cleaned(run, path, "csv")
     assert path.read_text() == "mine"
-    write(path, cleaned(run, None)[0], "csv", classes=CLASSES, files=False, force=True)
+    write_cleaned(run, path, "csv", force=True)
     assert path.read_text().startswith("id,label")
     assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")] == []
 
@@ -208,13 +205,13 @@ def test_the_name_tells_the_format(name: str, asked: str | None, expected: str) 
     assert format_of(Path(name), asked) == expected
 
 
-def test_a_format_that_is_not_told_or_not_known() -> None:
-    with pytest.raises(ValueError, match=r"x.json does not tell its format; .* name one with --to"):
+def test_a_format_that_is_not_clear_or_unknown(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the format of x.json is not clear; .* name one with --to"):
         format_of(Path("x.json"), None)
     with pytest.raises(ValueError, match=r"unknown format 'labelstudio'. Did you mean 'label-studio'"):
         format_of(Path("x.json"), "labelstudio")
-    with pytest.raises(ValueError, match="are no files, so they cannot be written as imagefolder"):
-        write(Path("x"), iter([]), "imagefolder", classes=CLASSES, files=False)
+    with pytest.raises(ValueError, match="are not files, so they cannot be written as imagefolder"):
+        write_cleaned(a_run(tmp_path / "run", ROWS), tmp_path / "x", "imagefolder")
 
 
 class TestFolder:
@@ -227,7 +224,7 @@ class TestFolder:
         return a_run(tmp_path / "run", rows)
 
     def write(self, run: Run, out: Path, **settings: bool) -> dict[str, str]:
-        return write(out, cleaned(run, None)[0], "imagefolder", classes=CLASSES, files=True, **settings)
+        return write_cleaned(run, out, "imagefolder", **settings).folders  # type: ignore[arg-type]
 
     def test_it_is_data_again(self, tmp_path: Path) -> None:
         out = tmp_path / "out"
@@ -251,7 +248,8 @@ class TestFolder:
         hostile = ["..", ".", "", "/etc", "../../x", "a\x00b", "C:\\x", "~", "x" * 300]
         run = a_run(tmp_path / "run", [{"id": "1", "given_label": "..", "suggested_label": "..", "path": path}])
         out = tmp_path / "deep" / "out"
-        write(out, cleaned(run, None)[0], "imagefolder", classes=hostile, files=True)
+        run.write_json("classes.json", {"classes": hostile})
+        write_cleaned(run, out, "imagefolder")
         assert {each.parent for each in out.iterdir()} == {out}
         assert len([each for each in out.iterdir() if each.is_dir()]) == len(hostile)
         assert sorted(each.name for each in (tmp_path / "deep").iterdir()) == ["out"]
@@ -298,7 +296,7 @@ class TestFolder:
     def test_missing_files_are_named_and_nothing_is_written(self, tmp_path: Path) -> None:
         run = self.run(tmp_path)
         (tmp_path / "in" / "3" / "1.png").unlink()
-        with pytest.raises(FileNotFoundError, match=r"1 files are not there, such as .*3/1.png"):
+        with pytest.raises(FileNotFoundError, match=r"1 files are missing, such as .*3/1.png"):
             self.write(run, tmp_path / "out")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "run"]
 
@@ -332,8 +330,7 @@ def test_label_studio_tasks(tmp_path: Path, decisions: Path) -> None:
     rows = [{**row, "path": picture(tmp_path / "pic tures" / f"{row['id']}+&.png")} for row in ROWS]
     run = a_run(tmp_path / "run", rows, [{**VERIFIED, "path": picture(tmp_path / "v.png")}])
     path = tmp_path / "tasks.json"
-    pieces, _ = cleaned(run, decisions)
-    write(path, pieces, "label-studio", classes=CLASSES, files=True, document_root=tmp_path)
+    write_cleaned(run, path, "label-studio", decisions=decisions, document_root=tmp_path)
     tasks = json.loads(path.read_text())
     assert [task["data"]["id"] for task in tasks] == ["1", "2", "4", "5", "6", "7"]
     view = ElementTree.fromstring(path.with_suffix(".xml").read_text())
@@ -364,18 +361,11 @@ def test_label_studio_tasks(tmp_path: Path, decisions: Path) -> None:
     assert by_id["4"]["predictions"][0]["result"][0]["value"]["choices"] == ["ant"]
     assert by_id["4"]["predictions"][0]["score"] == pytest.approx(0.7)
     assert "predictions" not in by_id["7"]
-    with pytest.raises(ValueError, match=r"is not below .*elsewhere; name the folder .* with --document-root"):
-        write(
-            tmp_path / "x.json",
-            cleaned(run, None)[0],
-            "label-studio",
-            classes=CLASSES,
-            files=True,
-            document_root=tmp_path / "elsewhere",
-        )
+    with pytest.raises(ValueError, match=r"is not below .*elsewhere; pass the folder .* with --document-root"):
+        write_cleaned(run, tmp_path / "x.json", "label-studio", document_root=tmp_path / "elsewhere")
 
 
 def test_a_run_without_labels_says_how_to_get_them(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", {"data": {}})
-    with pytest.raises(FileNotFoundError, match=r"has no labels yet; finish the run: mslg fit -o .* --resume"):
-        cleaned(run, None)
+    with pytest.raises(ValueError, match=r"is not finished .*; finish it: mslg fit -o .* --resume"):
+        cleaned_samples(run, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mslg.review.cleaned.label_studio import write_label_studio
 from mslg.review.cleaned.samples import Sample
-from mslg.review.decisions import COLUMNS, Decision, Decisions, as_csv, fingerprint, merged, read_decisions
+from mslg.review.decisions import COLUMNS, Decision, Decisions, as_csv, fingerprint, merge_decisions, read_decisions
 
 CLASSES = ("ant", "bee", "cat, wild")
 SAMPLES = [(["1", "2", "007"], ["ant", "bee", "ant"]), (["a,b", 'say "hi"', "=1+1"], ["cat, wild", "bee", "ant"])]
@@ -50,7 +50,7 @@ def test_every_kind_of_decision_has_its_label(tmp_path: Path) -> None:
         "a,b": ("remove", ""),
         'say "hi"': ("skip", ""),
     }
-    assert [name for name, each in found.items() if each.verified] == ["1", "2", "007"]
+    assert [name for name, each in found.items() if each.verified_label is not None] == ["1", "2", "007"]
 
 
 @pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t + "\n\n"])
@@ -113,7 +113,7 @@ def test_what_is_wrong_with_an_export_is_told_by_the_number_of_its_task(tmp_path
         a_task(37, "=1+1", "bee", "ant"),
     ]
     told = [line.strip() for line in problems(tmp_path, json.dumps(tasks), "export.json")]
-    needed = "not a task that mslg has written for Label Studio; it needs data.id and annotations[]"
+    needed = "not a Label Studio task written by mslg; it needs data.id and annotations[]"
     for line, words in zip(
         told,
         [
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_an_export_is_told_by_the_number_of_its_task(tmp_path
             "task 33: 2 classes are chosen (bee, ant); choose one",
             f"task 34: {needed}",
             f"task 5: {needed}",
-            "'=1+1' is said to have the given label 'bee', but in the data it is 'ant'",
+            "'=1+1' has the given label 'bee' here, but 'ant' in the data",
             "'nobody' is not in the data",
         ],
         strict=True,
@@ -166,10 +166,10 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     for words in (
         "line 2: unknown decision 'acept'. Did you mean 'accept'?",
         "line 3: '2': unknown class 'be'. Did you mean 'bee'?",
-        "line 4: '007' is to be relabelled, but there is no label",
+        "line 4: '007' is relabelled, but there is no label",
         "line 5: 'a,b' is accepted with the label 'ant', but 'bee' was suggested; write relabel",
         "line 8: 4 fields instead of 5",
-        "'nobody' is not in the data (ids there are such as '1')",
+        "'nobody' is not in the data (where ids look like '1')",
         "line 7: 'say \"hi\"' is kept with the label 'bee', but 'ant' was given",
     ):
         assert words in text
@@ -177,7 +177,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 def test_decisions_about_other_labels_are_refused(tmp_path: Path) -> None:
     told = problems(tmp_path, "id,decision,label,given_label,suggested_label\n1,accept,ant,bee,ant\n")
-    assert "the given label 'bee', but in the data it is 'ant': the decisions belong to other labels" in told[0]
+    assert "'1' has the given label 'bee' here, but 'ant' in the data: the decisions belong to other labels" in told[0]
 
 
 def test_the_same_decision_twice_is_one_and_two_different_ones_are_none(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_many_problems_are_counted(tmp_path: Path) -> None:
         ("d.csv", "name,decision\n", "has no column id; it has: name, decision"),
         ("d.csv", 'id,decision\n"1,keep\n', "cannot be read as CSV: line 2"),
         ("d.json", "[1, 2]", "holds no decisions; expected"),
-        ("d.json", '[{"id": 1, "label": "ant", "image": "x"}]', "or what Label Studio exports as JSON"),
+        ("d.json", '[{"id": 1, "label": "ant", "image": "x"}]', "or the JSON export of Label Studio"),
         ("d.json", "{", "is not JSON"),
         ("d.json", '{"format_version": 9, "decisions": []}', "has format version 9, this version of mslg reads 1"),
         ("d.json", '{"decisions": [3]}', "decision 1: no object with id and decision"),
@@ -220,7 +220,7 @@ def test_text_in_another_encoding_is_named(tmp_path: Path) -> None:
 def test_later_rounds_win_but_to_skip_is_not_to_decide() -> None:
     first = {"1": Decision("1", "accept", "bee"), "2": Decision("2", "remove")}
     second = {"1": Decision("1", "skip"), "2": Decision("2", "keep", "bee"), "3": Decision("3", "skip")}
-    both = merged(first, second)
+    both = merge_decisions(first, second)
     assert [each.decision for each in both.values()] == ["accept", "keep", "skip"]
     assert fingerprint(both) == fingerprint({name: both[name] for name in ("2", "1")})
     assert fingerprint(both) != fingerprint(first)

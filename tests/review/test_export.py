@@ -44,10 +44,12 @@ def test_nothing_is_overwritten_unasked(run: Path, tmp_path: Path) -> None:
         mslg.export(run, to="csv", path=table, force=True)
     with pytest.raises(FileExistsError, match="model is not empty; choose another folder, or replace it with --force"):
         mslg.export(run, to="safetensors", path=model)
-    with pytest.raises(FileExistsError, match=r"labels.csv is already there; choose another name, or replace it"):
+    with pytest.raises(FileExistsError, match=r"labels.csv already exists; choose another name, or replace it"):
         mslg.export(run, to="csv", path=table)
     (model / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"holds other things too, such as thesis.tex, and will not be deleted"):
+    with pytest.raises(
+        FileExistsError, match=r"also contains other files, such as thesis.tex, and will not be deleted"
+    ):
         mslg.export(run, to="safetensors", path=model, force=True)
     assert (model / "thesis.tex").exists()
     with pytest.raises(FileExistsError, match="will not be deleted"):
@@ -63,7 +65,7 @@ def test_mistakes(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown option of csv 'sof'. Did you mean 'soft'\?"):
         mslg.export(run, to="csv", sof=True)
     with pytest.raises(
-        ValueError, match=r"the samples of this run are no files, so they cannot be written as imagefolder"
+        ValueError, match=r"the samples of this run are not files, so they cannot be written as imagefolder"
     ):
         mslg.export(run, to="imagefolder", path=tmp_path / "x")
     with pytest.raises(FileNotFoundError, match="is not a run's folder"):

@@ -113,16 +113,18 @@ def test_all_samples_and_decided_ones(run: Path, tmp_path: Path) -> None:
     assert decided[0]["annotations"][0]["result"][0]["value"]["choices"] == ["ant"]
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_an_image_folder_of_suggested_labels(link: bool, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("link", "suggested"), [(False, True), (True, False)])
+def test_an_image_folder(link: bool, suggested: bool, run: Path, tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("id,decision,label\ns000,keep,\ns002,relabel,CON\ns003,remove,\n")
     out = tmp_path / "out" / "tree"
     before = {path for path in tmp_path.rglob("*") if out.parent not in path.parents}
-    mslg.export(run, to="imagefolder", path=out, decisions=tmp_path / "d.csv", link=link)
+    mslg.export(run, to="imagefolder", path=out, decisions=tmp_path / "d.csv", suggested=suggested, link=link)
     after = {path for path in tmp_path.rglob("*") if out.parent not in path.parents} - {out.parent}
     assert after == before, "nothing is written outside of the folder"
     names = json.loads((out / ".mslg.json").read_text())["classes"]
-    table = labels(run).set_index("id").assign(label=lambda rows: rows["suggested_label"])
+    table = (
+        labels(run).set_index("id").assign(label=lambda rows: rows["suggested_label" if suggested else "given_label"])
+    )
     table.loc["s000", "label"], table.loc["s002", "label"] = "ant", "CON"
     wanted = table.drop(index="s003").groupby("label")["path"].agg(list)
     for name, paths in wanted.items():

@@ -16,7 +16,7 @@ import mslg
 from mslg.data.make_splits import make_splits
 from mslg.data.source import make_source
 from mslg.fitting.review_next import review_next
-from mslg.review.gain import expected_gain, next_reviews, posterior, spread_out, tangents
+from mslg.review.gain import choose_reviews, class_probabilities, expected_gain, pick_diverse, predict_with_tangents
 from tests.support.blobs import blobs, small_network
 
 DATA = blobs(samples=240, clean=200)
@@ -37,7 +37,7 @@ def test_the_gain_is_what_a_small_step_does_to_the_clean_loss() -> None:
     some = data.train.at(torch.arange(6))
     # The store hands out floats; the network is in double precision.
     wrapped = nn.Sequential(ToDouble(), network)
-    _, moved = tangents(wrapped, data, some, data.select)
+    _, moved = predict_with_tangents(wrapped, data, some, data.select)
     in_use = torch.rand(6, 4, dtype=torch.float64).softmax(1)
     (clean,) = data.select.batches([torch.arange(len(data.select))])
     (batch,) = some.batches([torch.arange(6)])
@@ -79,7 +79,7 @@ def test_the_expectation_is_over_the_posterior() -> None:
 
 def test_the_posterior_gives_the_given_label_its_quality() -> None:
     probs = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0]], dtype=torch.float64)
-    found = posterior(probs, torch.tensor([1, 0]), torch.tensor([0.1, 1.0], dtype=torch.float64))
+    found = class_probabilities(probs, torch.tensor([1, 0]), torch.tensor([0.1, 1.0], dtype=torch.float64))
     assert torch.allclose(found[0], torch.tensor([0.36, 0.1, 0.54], dtype=torch.float64))
     assert torch.equal(found[1], torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
@@ -87,10 +87,10 @@ def test_the_posterior_gives_the_given_label_its_quality() -> None:
 def test_one_kind_of_mistake_does_not_fill_the_list() -> None:
     gain = [1.0, 0.99, 0.98, 0.97, 0.6, 0.1]
     kinds = ["a", "a", "a", "a", "b", "c"]
-    assert spread_out(gain, kinds, 4) == [0, 1, 4, 2]
-    assert spread_out(gain, list("abcdef"), 3) == [0, 1, 2]
-    assert sorted(spread_out(gain, kinds, 100)) == [0, 1, 2, 3, 4, 5]
-    assert spread_out([], [], 5) == []
+    assert pick_diverse(gain, kinds, 4) == [0, 1, 4, 2]
+    assert pick_diverse(gain, list("abcdef"), 3) == [0, 1, 2]
+    assert sorted(pick_diverse(gain, kinds, 100)) == [0, 1, 2, 3, 4, 5]
+    assert pick_diverse([], [], 5) == []
 
 
 def test_a_result_names_the_samples_to_review_next(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_cannot_be_opened_again_is_named(tmp_path: Path) -> None:
     other = make_source(DATA.x, DATA.true, ids=NOISY.ids)
     with pytest.raises(ValueError, match="the data or its given labels are not those"):
         review_next(tmp_path / "run", small_network, other, CLEAN)
-    with pytest.raises(ValueError, match="the data is divided in another way"):
+    with pytest.raises(ValueError, match="the splits are not those of"):
         review_next(
             tmp_path / "run",
             small_network,
@@ -143,6 +143,6 @@ def test_batch_norm_statistics_are_left_alone() -> None:
     data = make_splits(NOISY, CLEAN, batch_size=32)
     before = copy.deepcopy(network.state_dict())
     labels = mslg.fit(small_network, NOISY, CLEAN, **FAST).labels
-    next_reviews(network, data, NOISY, labels, count=5)
+    choose_reviews(network, data, labels, count=5)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert network.training

@@ -166,13 +166,16 @@ def test_a_resumed_run_refuses_other_decisions(first: mslg.Result, tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"noisy": make_source(DATA.x, DATA.true, ids=IDS)}, "the data or its given labels are not those that"),
+        ({"noisy": make_source(DATA.x, DATA.true, ids=IDS)}, "the data or its given labels are not those on which"),
         (
             {"seed": 1},
-            r"clean samples are not those of .* or are divided in another way \(its seed was 0, now it is 1\)",
+            r"clean samples are not those of .* or are split differently \(its seed was 0, now it is 1\)",
         ),
         ({"clean": None, "method": "cross-entropy"}, "the clean samples are not those of"),
-        ({"method": "pencil"}, r"was trained by mslg, which pencil cannot go on from; pass method= \(--method\) mslg"),
+        (
+            {"method": "pencil"},
+            r"was trained by mslg and cannot be used as a warm start for pencil; pass method= \(--method\) mslg",
+        ),
         ({"from_run": "nowhere"}, "nowhere is not a run's folder"),
     ],
 )
@@ -183,14 +186,14 @@ def test_what_cannot_be_gone_on_from_is_refused(first: mslg.Result, settings: di
 
 def test_another_network_is_refused(first: mslg.Result) -> None:
     other = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
-    with pytest.raises(ValueError, match="cannot be gone on from with this network and these settings"):
+    with pytest.raises(ValueError, match="cannot be used as a warm start with this network and these settings"):
         mslg.fit(other, NOISY, CLEAN, **{**FAST, "from_run": first, "epochs": 2})
 
 
 def test_an_unfinished_run_or_one_without_a_folder_is_no_start(first: mslg.Result, tmp_path: Path) -> None:
     shutil.copytree(folder(first), tmp_path / "cut")
     (tmp_path / "cut" / "done").unlink()
-    with pytest.raises(ValueError, match=r"is not finished; finish it first: mslg fit -o .*cut --resume"):
+    with pytest.raises(ValueError, match=r"is not finished .*; finish it: mslg fit -o .*cut --resume"):
         fit(from_run=tmp_path / "cut")
     with pytest.raises(ValueError, match="without a folder; fit with output="):
         fit(from_run=fit(epochs=2))
@@ -209,7 +212,7 @@ def test_reviewed_samples_take_the_place_of_a_clean_set_that_was_guessed(
     guessed = fit(clean="auto", output=tmp_path / "auto")
     decisions = true_decisions(tmp_path / "d.csv", guessed.labels.sort_values("rank").head(24))
     result = fit(clean="auto", from_run=guessed, decisions=decisions, epochs=2, output=tmp_path / "next")
-    assert "the 24 reviewed samples are the clean set now" in caplog.text
+    assert "the 24 reviewed samples now serve as the clean set" in caplog.text
     assert result.summary["clean_samples"]["meta"] == 24
     assert result.method.excluded() is None
     assert len(fit(clean="auto", from_run=guessed, epochs=2).labels) == 300, "without decisions it stays as it was"
@@ -228,6 +231,6 @@ def test_what_a_round_records_is_enough_to_know_it_again(first: mslg.Result, tmp
     train = Run.open(tmp_path / "next").config["train"]
     assert train["from_run"] == str(folder(first))
     assert len(train["from_run_fingerprint"]) == 16
-    assert Round.open(first, None, NOISY).recorded["train"] == {
+    assert Round.open(first, None, NOISY).settings["train"] == {
         key: train[key] for key in ("from_run", "from_run_fingerprint")
     }

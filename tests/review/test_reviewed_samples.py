@@ -38,7 +38,7 @@ def separate(ids: list[str] | None = None) -> Splits:
 
 def test_they_join_the_steering_part_with_their_verified_labels() -> None:
     before = separate()
-    after = with_reviewed(before, NOISY, {**decided([5, 3, 9]), **decided([7], "remove"), **decided([8], "skip")})
+    after = with_reviewed(before, {**decided([5, 3, 9]), **decided([7], "remove"), **decided([8], "skip")})
     assert len(after.train) == 240 - 4
     assert not set(after.train.index.tolist()) & {3, 5, 7, 9}
     assert 8 in after.train.index
@@ -61,7 +61,7 @@ def test_held_out_parts_and_counts_stay_as_they_were(number: bool) -> None:
     # All reviewed samples were wrong: counted with the others, they would change the matrix.
     before = make_splits(NOISY, 200, seed=3) if number else separate([f"n{number}" for number in range(200)])
     wrong = [p for p in before.train.index.tolist() if DATA.given[p] != DATA.true[p]]
-    after = with_reviewed(before, NOISY, decided(wrong))
+    after = with_reviewed(before, decided(wrong))
     assert after.select is before.select
     assert after.report is before.report
     assert before.pairs is not None
@@ -73,7 +73,7 @@ def test_held_out_parts_and_counts_stay_as_they_were(number: bool) -> None:
 
 
 def test_without_a_clean_set_they_are_the_clean_set() -> None:
-    after = with_reviewed(make_splits(NOISY, None), NOISY, decided([1, 2]))
+    after = with_reviewed(make_splits(NOISY, None), decided([1, 2]))
     assert after.clean is not None
     assert after.clean.index.tolist() == [1, 2]
     assert after.unbiased_clean is after.clean, "there is nothing fairer"
@@ -85,13 +85,13 @@ def test_decisions_about_clean_samples_change_nothing(caplog: pytest.LogCaptureF
     before = make_splits(NOISY, 200, seed=3)
     assert before.report is not None
     held_out = before.report.index.tolist()[:4]
-    assert with_reviewed(before, NOISY, decided(held_out)) is before
-    assert "4 decisions are about samples of the clean set: their verified labels there stand" in caplog.text
+    assert with_reviewed(before, decided(held_out)) is before
+    assert "4 decisions are about samples of the clean set, whose verified labels are kept" in caplog.text
 
 
 def test_a_training_set_must_be_left() -> None:
     with pytest.raises(ValueError, match="1 training samples are left"):
-        with_reviewed(make_splits(NOISY, None), NOISY, decided(list(range(239)), "remove"))
+        with_reviewed(make_splits(NOISY, None), decided(list(range(239)), "remove"))
 
 
 def structured(kind: str, values: Tensor) -> Any:
@@ -122,7 +122,7 @@ def test_joined_sources_of_different_stores() -> None:
 
 
 def test_in_clean_batches_a_reviewed_sample_stands_for_itself_alone() -> None:
-    data = with_reviewed(separate(), NOISY, decided(list(range(24))))
+    data = with_reviewed(separate(), decided(list(range(24))))
     assert data.clean is not None
     stream = data.clean_batches(0)
     drawn = len(data.clean) - data.reviewed
@@ -138,7 +138,7 @@ def test_in_clean_batches_a_reviewed_sample_stands_for_itself_alone() -> None:
 
 
 def test_clean_batches_follow_from_the_position() -> None:
-    data = with_reviewed(separate(), NOISY, decided(list(range(24))))
+    data = with_reviewed(separate(), decided(list(range(24))))
     whole = data.clean_batches(3)
     batches = [next(whole) for _ in range(9)]
     resumed = data.clean_batches(3, start=5)
@@ -150,7 +150,7 @@ def test_clean_batches_follow_from_the_position() -> None:
 @pytest.mark.parametrize(("count", "size", "steps"), [(24, 8, 10), (7, 8, 1), (30, 4, 3), (2, 64, 5), (6, 2, 4)])
 def test_every_reviewed_sample_is_visited_once_an_epoch(count: int, size: int, steps: int) -> None:
     chosen = decided(list(range(count)))
-    data = with_reviewed(make_splits(NOISY, None, batch_size=size), NOISY, chosen)
+    data = with_reviewed(make_splits(NOISY, None, batch_size=size), chosen)
     for epoch in (0, 1):
         batches = [batch for step in range(steps) for batch in data.reviewed_batches(epoch, step, steps)]
         index = torch.cat([batch.index for batch in batches])
@@ -161,12 +161,12 @@ def test_every_reviewed_sample_is_visited_once_an_epoch(count: int, size: int, s
 
 
 def test_no_reviewed_sample_is_studied_alone_in_the_smallest_batches() -> None:
-    data = with_reviewed(make_splits(NOISY, None, batch_size=2), NOISY, decided([1, 2, 3, 4, 5]))
+    data = with_reviewed(make_splits(NOISY, None, batch_size=2), decided([1, 2, 3, 4, 5]))
     sizes = [len(batch.index) for step in range(4) for batch in data.reviewed_batches(0, step, 4)]
     assert sorted(sizes) == [2, 3]
 
 
 def test_one_reviewed_sample_alone_only_steers() -> None:
-    data = with_reviewed(make_splits(NOISY, None), NOISY, decided([4]))
+    data = with_reviewed(make_splits(NOISY, None), decided([4]))
     assert list(data.reviewed_batches(0, 0, 1)) == []
     assert next(data.clean_batches(0)).index.tolist() == [4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +116,5 @@ def test_mistakes(tmp_path: Path) -> None:
         load_model(tmp_path / "run")
     with pytest.raises(ValueError, match=r"the model of .* is a Sequential, and its weights do not fit a Parts"):
         load_model(tmp_path / "run", Parts)
-    with pytest.raises(FileNotFoundError, match=r"has no model.safetensors; name the folder of a run that is finished"):
+    with pytest.raises(FileNotFoundError, match=r"has no model.safetensors; name the folder of a finished run"):
         load_model(tmp_path)
-    about = json.loads((tmp_path / "run" / "model.json").read_text())
-    del about["inputs"]
-    (tmp_path / "run" / "model.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="does not say what the inputs look like"):
-        load_model(tmp_path / "run", small_network).example()

@@ -38,7 +38,7 @@ def test_every_run_ends_with_a_card_that_says_what_the_summary_says(tmp_path: Pa
     held_out = f"Accuracy on 40 held-out clean samples: {100 * summary['last']['report/accuracy']:.1f} %"
     assert held_out in text
     assert escaped(summary["comparison"]["verdict"]) in text, "written again after the comparison"
-    assert "| clean samples | 120 steer, 40 select, 40 report |" in text
+    assert "| clean samples | 120 meta, 40 select, 40 report |" in text
     assert result.run is not None
     assert f"| fingerprint | `{result.run.config['data']['fingerprint']}` |" in text
     assert f"| `version of torch` | `{result.run.config['versions']['torch']}` |" in text
@@ -60,9 +60,9 @@ def test_the_code_in_a_card_works(
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     text = made_up(tmp_path / "run", summary={"last": {}, "label_errors": {"why": "there are no clean samples"}})
-    assert "- Not known: there is no test set" in text
+    assert "- Unknown: there is no test set" in text
     assert "- It was not compared with simpler training." in text
-    assert "| labels that are wrong | not known: there are no clean samples |" in text
+    assert "| labels that are wrong | unknown: there are no clean samples |" in text
     assert "No clean samples were held out" in text
 
 

@@ -1,4 +1,4 @@
-"""`mslg check`: look at all of the data before training on it."""
+"""`mslg check`: inspect the data before training."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SHOWN = 10  # entries of a list that are printed; --json has all
 
 def check(
     data: Annotated[str, typer.Argument(help="Data as for mslg fit.")],
-    clean: Annotated[str | None, typer.Option(help="Clean data as for mslg fit, to look for overlaps.")] = None,
-    root: Annotated[str | None, typer.Option(help="Where the files of a named data set are.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output, nothing left out.")] = False,
+    clean: Annotated[str | None, typer.Option(help="Clean data as for mslg fit, to find overlaps.")] = None,
+    root: Annotated[str | None, typer.Option(help="The folder of a named data set.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output, complete.")] = False,
 ) -> None:
     """Count samples and classes, and find corrupt images, duplicates and overlaps.
 
-    The exit code is 1 if something is found that would stop or spoil a run.
+    The exit code is 1 if there is a problem that would stop or spoil a run.
 
     Example: mslg check photos/ --clean verified.csv
     """
@@ -34,7 +34,7 @@ def check(
     from ..data.source import Source
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
-    reading = Reading(corrupt="keep")  # corrupt images are what is looked for
+    reading = Reading(corrupt="keep")  # corrupt images are to be found, not refused
     bundle = open_named(data, root=root, reading=reading)
     opened = open_clean(clean, bundle, root=root, reading=reading)
     total = sum(len(part) for part in (bundle.train, bundle.test, opened) if isinstance(part, Source))
@@ -51,7 +51,7 @@ def check(
 
 
 class _Bar:
-    """A bar on a terminal, nothing elsewhere."""
+    """A progress bar, on a terminal only."""
 
     def __init__(self, total: int) -> None:
         self._bar: Any = None

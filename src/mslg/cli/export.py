@@ -1,4 +1,4 @@
-"""`mslg export`: a finished run in; its model, labels or data for other programs out."""
+"""`mslg export`: a run's model, labels or data for other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def export(
     network: Annotated[
         str | None, typer.Option(help="onnx, pt2: package.module:factory of a network that was made in Python.")
     ] = None,
-    soft: Annotated[bool, typer.Option("--soft", help="csv: soft labels too, a column p_CLASS each.")] = False,
+    soft: Annotated[bool, typer.Option("--soft", help="csv: soft labels too, one column p_CLASS per class.")] = False,
     all_: Annotated[
         bool, typer.Option("--all", help="label-studio: all training samples, not only flagged ones.")
     ] = False,
@@ -27,13 +27,18 @@ def export(
         Path | None, typer.Option(help="label-studio, imagefolder: a reviewer's decisions.csv or .json.")
     ] = None,
     document_root: Annotated[
-        Path | None, typer.Option(help="label-studio: the folder that it serves local files from.")
+        Path | None, typer.Option(help="label-studio: the folder from which it serves local files.")
     ] = None,
-    link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print where it is as JSON on stdout.")] = False,
+    suggested: Annotated[
+        bool, typer.Option("--suggested", help="imagefolder: suggested labels of unreviewed samples, not given ones.")
+    ] = False,
+    link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying them.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file or folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the path as JSON on stdout.")] = False,
 ) -> None:
     """Write a run's model, labels or data for other programs.
+
+    imagefolder writes the same data as mslg apply: unreviewed samples keep their given label unless --suggested is set.
 
     Examples:
 
@@ -41,7 +46,7 @@ def export(
 
     mslg export runs/first --to csv -o labels.csv --soft
 
-    mslg export runs/photos --to imagefolder -o relabelled/ --link
+    mslg export runs/photos --to imagefolder -o relabelled/ --suggested --link
 
     mslg export runs/photos --to label-studio -o tasks.json --document-root /data
     """
@@ -53,6 +58,7 @@ def export(
         "all": all_,
         "decisions": decisions,
         "document_root": document_root,
+        "suggested": suggested,
         "link": link,
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}

@@ -1,4 +1,4 @@
-"""`mslg report`: a run's folder in; one HTML page out, with its numbers and its suspects to review."""
+"""`mslg report`: a run as one HTML page, with its numbers and its suspects to review."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def report(
         int, typer.Option(min=0, max=1000, help="Samples to review on the page; a run keeps its 1,000 worst.")
     ] = 500,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print where the page is and its size as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the path and size of the page as JSON.")] = False,
 ) -> None:
-    """Write a run as one page that opens offline: numbers, curves, and the suspects to accept, keep or relabel.
+    """Write a run as one page that opens offline: numbers, curves, and suspects to accept, keep or relabel.
 
     Examples:
 

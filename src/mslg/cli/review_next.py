@@ -12,16 +12,16 @@ import typer
 
 def review_next(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    count: Annotated[int, typer.Option("-n", "--count", help="How many samples.")] = 50,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv to write them into.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that decode images; by default up to 4.")] = None,
+    count: Annotated[int, typer.Option("-n", "--count", help="Number of samples.")] = 50,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv file to write.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Pick the samples whose true labels may be expected to lower the clean loss most.
+    """Pick the samples whose true labels are expected to reduce the clean loss most.
 
-    The gain is the chance that the label in use is wrong times what the right one would do to the loss of clean
-    samples, by the same gradient that the labels are learned with. Kinds of mistakes already picked count less.
+    The gain of a sample is the expected reduction of the clean loss if its current label were replaced by the true one,
+    to first order. Further samples with the same kind of mistake are discounted.
 
     Examples:
 
@@ -30,7 +30,7 @@ def review_next(
     mslg review-next runs/first -n 200 -o next.csv
     """
     if output is not None and output.exists() and not force:
-        raise FileExistsError(f"{output} is already there; choose another name, or replace it with --force")
+        raise FileExistsError(f"{output} already exists; choose another name, or replace it with --force")
 
     from ..fitting.review_next import review_next as choose
 
@@ -41,8 +41,7 @@ def review_next(
         write_atomically(output, rows.to_csv(index=False).encode())
         print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)
     if as_json:
-        told = {"format_version": 1, "samples": rows.to_dict(orient="records")}
-        print(json.dumps(told, ensure_ascii=False))
+        print(json.dumps({"format_version": 1, "samples": rows.to_dict(orient="records")}, ensure_ascii=False))
     elif output is None and sys.stdout.isatty():
         _show(rows)
     elif output is None:

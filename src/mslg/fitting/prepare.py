@@ -19,6 +19,7 @@ from ..data.samples import Samples
 from ..data.source import Source
 from ..data.splits import Splits
 from ..issues.error_rate import check_fdr
+from ..issues.from_training import missing_clean_samples
 from ..methods import METHODS
 from ..registry import expect_name, unknown
 from ..review.next_round import Round
@@ -105,7 +106,7 @@ def prepare(
     chosen = _method(settings.method, auto, data.clean)
 
     def new_method(length: int) -> Method:
-        return start.lead(build_method(chosen, task(length), splits), method_name(chosen))
+        return start.warm_start(build_method(chosen, task(length), splits), method_name(chosen))
 
     method = new_method(epochs)
     _check_outputs(method, splits)
@@ -118,7 +119,7 @@ def prepare(
     used = method_arguments(chosen, method.task)
     record = _record(settings, data, splits, start, method, optimizers, (epochs, asked), chosen, used)
     evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
-    files = {} if folder is None else start.files(splits, data.train)
+    files = {} if folder is None else start.initial_files(splits)
     return Prepared(settings, record, splits, evaluation, lambda: new_method(epochs), method, used, files)
 
 
@@ -138,9 +139,9 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         augment=Augment.parse(train.augment),
         augment_clean=train.augment_clean,
     )
-    splits = start.joined(splits, data.train)
+    splits = start.apply_decisions(splits)
     if train.fdr is not None:
-        check_fdr(train.fdr, splits)
+        check_fdr(train.fdr, missing_clean_samples(splits))
     return splits
 
 
@@ -232,14 +233,14 @@ def _record(
         "augment": splits.augment.words,
         "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
         **(used_by(optimizers[0]) if optimizers else {}),
-        **start.recorded["train"],
+        **start.settings["train"],
     }
     return {
         "data": {
             "samples": len(source),
             "fingerprint": source.fingerprint(),
             "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
-            **start.recorded["data"],
+            **start.settings["data"],
             **data.record.get("data", {}),
         },
         "noise": dict(data.record.get("noise", {})),

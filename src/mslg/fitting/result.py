@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ..issues.ranked_list import label_frame
-from ..review.gain import next_reviews
+from ..issues.label_rows import label_frame
+from ..review.gain import choose_reviews
 from ..runs.execute import Outcome
 from ..runs.folder import Run
 from ..runtime import distributed
@@ -53,10 +53,10 @@ class Result:
     def labels(self) -> pd.DataFrame:
         """One row per training sample: given, predicted and suggested label, quality, rank."""
         done = self.outcome
-        if done.judgement is None:  # several processes: the main one has written what all have learned
+        if done.issues is None:  # several processes: the main one has written what all have learned
             assert done.run is not None
             return pd.read_parquet(done.run.path / "labels.parquet")
-        return label_frame(done.data.source, done.data, done.method, done.position.history, done.judgement)
+        return label_frame(done.issues)
 
     @cached_property
     def soft_labels(self) -> np.ndarray[Any, Any]:
@@ -72,6 +72,5 @@ class Result:
         Returns:
             A table with the columns id, rank, given_label, suggested_label, gain, the most worthwhile first.
         """
-        data = self.outcome.data
         with distributed.single_process():
-            return next_reviews(self.model, data, data.source, self.labels, count=count)
+            return choose_reviews(self.model, self.outcome.data, self.labels, count=count)

@@ -1,4 +1,4 @@
-"""What to review next in a finished run: its data and its network are opened again for it."""
+"""What to review next in a finished run, whose data and network are opened again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 import torch
 from torch import nn
 
 from ..data.splits import Splits
-from ..review.gain import CANDIDATES, next_reviews
+from ..issues.labels_file import read_labels
+from ..review.gain import CANDIDATES, choose_reviews
 from ..review.next_round import Round
 from ..runs.folder import Run
 from ..runs.load_model import with_weights
@@ -22,7 +22,7 @@ from .fit import as_source
 from .prepare import split_data
 from .result import Result
 
-NEEDED = ("id", "given_label", "suggested_label", "label_quality", "soft_label", "rank")
+NEEDED = ("id", "given_label", "suggested_label", "label_quality", "soft_label", "rank", "path")
 
 
 def review_next(
@@ -40,15 +40,13 @@ def review_next(
     if isinstance(run, Result):
         return run.review_next(count)
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
-    if not (opened_run.path / "model.safetensors").exists():
-        raise ValueError(f"{opened_run.path} is not finished; finish it: mslg fit -o {opened_run.path} --resume")
+    opened_run.require_finished("model.safetensors", "labels.parquet")
     model, data = _opened(opened_run, network, noisy, clean, workers)
-    labels = _candidates(opened_run)
+    labels, rows = _candidates(opened_run)
     index, ids = data.train.index.tolist(), data.source.ids
-    same = len(index) == pq.read_metadata(opened_run.path / "labels.parquet").num_rows
-    if not same or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
-        raise ValueError(f"the data is split differently than in {opened_run.path}; open it as the run had it")
-    return next_reviews(model, data, data.source, labels, count=count)
+    if len(index) != rows or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
+        raise ValueError(f"the splits are not those of {opened_run.path}; pass the same data and clean set")
+    return choose_reviews(model, data, labels, count=count)
 
 
 def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None) -> tuple[nn.Module, Splits]:
@@ -73,15 +71,12 @@ def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None)
     return with_weights(data.network, run.path), splits
 
 
-def _candidates(run: Run) -> pd.DataFrame:
-    """The rows of the worst labels, by their places in the table, which may be larger than memory."""
-    file = pq.ParquetFile(run.path / "labels.parquet")
-    columns = [*NEEDED, *(["path"] if "path" in file.schema_arrow.names else [])]
+def _candidates(run: Run) -> tuple[pd.DataFrame, int]:
+    """The rows of the worst labels, indexed by their positions in the table, and the length of the table."""
     parts, done = [], 0
-    for group in range(file.num_row_groups):
-        rows = file.read_row_group(group, columns=columns).to_pandas()
+    for table in read_labels(run.path, NEEDED):
+        rows = table.to_pandas()
         rows.index = pd.RangeIndex(done, done + len(rows))
         parts.append(rows[rows["rank"] < CANDIDATES])
         done += len(rows)
-    found: pd.DataFrame = pd.concat(parts)
-    return found
+    return pd.concat(parts), done

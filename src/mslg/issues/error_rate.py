@@ -1,16 +1,15 @@
-"""How many labels are wrong, and how many of the listed ones are: stated with intervals, without true labels.
+"""How many labels are wrong, and how many of the listed ones: estimates with intervals, without true labels.
 
-The list is ordered by the odds that a label is wrong. What these odds are worth is measured on clean samples that were
-held out and carry a given label, by a logistic curve
+The list is sorted by the log odds that a label is wrong. How often such labels really are wrong is measured on held-out
+clean samples with a given label, by a logistic curve
 
-    P(wrong)  =  σ(level + slope · z),        z = the odds, less their mean, in units of their spread
+    P(wrong)  =  σ(level + slope · z),        z = the log odds, standardised
 
-z is taken within each group, held-out and training samples: both were given their labels in the same way, so equal
-places among their own kind mean the same, though the network knows its training samples better and is surer of them.
-The level is such that the mean over the training samples is the share of wrong labels among all clean samples that
-carry both labels, less the wrong ones that a review has found and taken out. Everything is drawn again and again with
-random weights on the clean samples (the Bayesian bootstrap); the intervals are the range of the middle nine tenths of
-the draws.
+z is standardised within each group, held-out and training samples: both were given their labels in the same way, so
+equal z mean the same, though the network has seen its training samples and is more confident about them. The level is
+set so that the mean over the training samples is the share of wrong labels among all clean samples with both labels,
+less the wrong ones that a review has taken out. Everything is repeated with random weights on the clean samples (the
+Bayesian bootstrap); the intervals hold the middle nine tenths of the draws.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ import torch
 from torch import Tensor
 
 from ..data.sample_table import pieces
-from ..data.splits import Splits
 from ..runtime.seeds import generator, numpy_generator
-from ..training.prediction_history import PredictionHistory
+from .evidence import Evidence, Predictions
 from .posterior import FEWEST, Basis, FittedPosterior
-from .wrong_share import class_weights, share_left, share_of_pairs, share_of_predictions
+from .wrong_share import class_weights, share_from_pairs, share_from_predictions
 
 DRAWS = 300
-INNER = 0.9  # of the draws that an interval holds
-SLOPE_RANGE = 1.0  # how far the slope may be from what the odds themselves say, as a part of it
-SHAPE = 0.2  # the curve need not be logistic: its slope is off by a factor of about exp(±this)
+COVERAGE = 0.9  # of the intervals
+# benchmarks/error_rate.py measures how many of the intervals that these give hold the truth (docs/results/issues.md).
+SLOPE_RANGE = 1.0  # standard deviation of the prior of the slope, as a fraction of what the log odds themselves imply
+SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a factor of about exp(±this)
 BINS = 1000
-MOST = 4096  # held-out labels that the slope is fitted to: more would cost time and say little more
-A_CLASS = 10  # held-out clean samples, at least, where the noise must be worked out from the network's mistakes
-NONE = "no clean samples are held out: it takes 200 clean samples to hold some out"
-FEW = "too few held-out clean samples carry the label they had been given"
-APART = (
-    f"clean samples that do not carry the label they had been given must be {A_CLASS} a class, held out, and are fewer"
+MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
+PER_CLASS = 10  # held-out clean samples, at least, where the noise is estimated from the network's confusion
+NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out"
+TOO_FEW_PAIRS = "too few held-out clean samples have a given label beside the verified one"
+TOO_FEW_PER_CLASS = (
+    f"without given labels of clean samples, at least {PER_CLASS} held-out clean samples per class are needed"
 )
-UNSEEN = "no training samples were trained on"
+NOTHING_PREDICTED = "no training samples were trained on"
 
 
 class Interval(NamedTuple):
-    """A number and the range that should hold the true one in nine of ten runs."""
+    """An estimate and its 90 % interval."""
 
     estimate: float
     low: float
@@ -57,143 +56,144 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the odds of the list are worth, in many draws."""
+    """The curve from log odds to P(wrong), in many draws."""
 
     mean: float
     spread: float
     slope: Tensor  # (draws,)
     level: Tensor
-    floor: Tensor  # the part of even the surest that is not wrong: no sample of a few hundred can show less
+    floor: Tensor  # the fraction that is right however high the odds: a few hundred samples cannot exclude it
     share: Tensor  # of wrong labels among the training samples
     seed: int = 0
 
-    def chance(self, odds: Tensor) -> Tensor:
-        """(samples,) P(wrong), the mean of the draws."""
-        grid = torch.linspace(float(odds.min()), float(odds.max()) + 1e-9, BINS, dtype=torch.float64)
-        values = self._drawn(grid).mean(0)
-        found = torch.empty_like(odds)
-        for here in pieces(len(odds)):
-            place = ((odds[here] - grid[0]) / (grid[1] - grid[0])).clamp(0, BINS - 1.001)
+    def probability_wrong(self, log_odds: Tensor) -> Tensor:
+        """(samples,) the mean of the draws."""
+        grid = torch.linspace(float(log_odds.min()), float(log_odds.max()) + 1e-9, BINS, dtype=torch.float64)
+        values = self.draws(grid).mean(0)
+        result = torch.empty_like(log_odds)
+        for here in pieces(len(log_odds)):
+            place = ((log_odds[here] - grid[0]) / (grid[1] - grid[0])).clamp(0, BINS - 1.001)
             low = place.long()
-            found[here] = torch.lerp(values[low], values[low + 1], place - low)
-        return found
+            result[here] = torch.lerp(values[low], values[low + 1], place - low)
+        return result
 
-    def precision(self, odds: Tensor, depths: list[int]) -> list[Interval]:
-        """How many of the first so many are wrong. The odds are sorted, highest first."""
+    def precision(self, log_odds: Tensor, depths: list[int]) -> list[Interval]:
+        """The fraction of wrong labels at the top of the list, down to each depth. Log odds in descending order."""
         random = generator(self.seed, "precision")
-        found = []
-        for depth, part in zip(depths, self.parts(odds, depths).unbind(1)):
-            found.append(_among(depth, part, random))
-        return found
+        parts = self.expected_precision(log_odds, depths).unbind(1)
+        return [_interval(depth, part, random) for depth, part in zip(depths, parts, strict=True)]
 
-    def share_among(self, samples: int) -> Interval:
-        """How many of all are wrong."""
-        return _among(samples, self.share, generator(self.seed, "share"))
+    def wrong_share(self, samples: int) -> Interval:
+        """The fraction of wrong labels among all."""
+        return _interval(samples, self.share, generator(self.seed, "share"))
 
-    def parts(self, odds: Tensor, depths: list[int]) -> Tensor:
-        """(draws, depths) the part of the first so many that is expected to be wrong."""
-        edges = _edges(len(odds), depths)
+    def expected_precision(self, log_odds: Tensor, depths: list[int]) -> Tensor:
+        """(draws, depths) the expected fraction of wrong labels down to each depth."""
+        edges = _edges(len(log_odds), depths)
         sizes = edges.diff().double()
-        wrong = (self._drawn(_means(odds, edges)) * sizes).cumsum(1)
+        wrong = (self.draws(_bin_means(log_odds, edges)) * sizes).cumsum(1)
         last = torch.searchsorted(edges[1:], torch.tensor(depths))
         return (wrong[:, last] / torch.tensor(depths)).clamp(0, 1)
 
-    def _drawn(self, odds: Tensor) -> Tensor:
-        """(draws, odds) P(wrong)."""
-        z = (odds - self.mean) / self.spread
+    def draws(self, log_odds: Tensor) -> Tensor:
+        """(draws, samples) P(wrong)."""
+        z = (log_odds - self.mean) / self.spread
         return (1 - self.floor[:, None]) * torch.sigmoid(self.level[:, None] + self.slope[:, None] * z)
 
 
 @dataclass(frozen=True)
 class ErrorRate:
-    """The statement that goes with a list."""
+    """The estimate that goes with a list."""
 
     samples: int  # on the list
     basis: Basis
-    held_out: int  # clean samples that it rests on
-    why: str | None  # there is no statement
+    held_out: int  # clean samples on which it rests
+    why: str | None  # there is no estimate
     calibration: Calibration | None = None
 
-    def cut(self, odds: Tensor, fdr: float) -> int:
-        """How long the list may be if at most this part of it should be right after all. Odds sorted, highest first."""
+    def length_for_fdr(self, log_odds: Tensor, fdr: float) -> int:
+        """How many labels can be flagged at this false discovery rate. Log odds in descending order."""
         if self.calibration is None:
-            raise _unkept(fdr, self.why)
-        if not len(odds):
+            raise _fdr_error(fdr, self.why)
+        if not len(log_odds):
             return 0
-        depths = _edges(len(odds), [])[1:].tolist()
-        parts = self.calibration.parts(odds, depths).mean(0)
-        return max((depth for depth, part in zip(depths, parts.tolist()) if part >= 1 - fdr), default=0)
+        depths = _edges(len(log_odds), [])[1:].tolist()
+        precision = self.calibration.expected_precision(log_odds, depths).mean(0).tolist()
+        return max((depth for depth, part in zip(depths, precision, strict=True) if part >= 1 - fdr), default=0)
 
-    def as_json(self, odds: Tensor, flagged: Tensor, fdr: float | None) -> dict[str, Any]:
-        """For the summary. The odds are sorted, highest first; `flagged` says which of them are called issues."""
+    def summary(self, log_odds: Tensor, flagged: Tensor, fdr: float | None) -> dict[str, Any]:
+        """For summary.json. Log odds in descending order, and which of these labels are flagged."""
         about = {"basis": self.basis, "samples": self.held_out, "fdr": fdr, "why": self.why}
-        if self.calibration is None or not len(odds):
+        if self.calibration is None or not len(log_odds):
             return about
-        share = self.calibration.share_among(self.samples)
-        depths = _depths(len(odds))
-        steps = zip(depths, self.calibration.precision(odds, depths))
-        number = int(flagged.sum())
-        marked = self.calibration.precision(odds[flagged], [number])[0].as_json() if number else {}
+        share, depths, number = self.calibration.wrong_share(self.samples), _depths(len(log_odds)), int(flagged.sum())
+        precision = zip(depths, self.calibration.precision(log_odds, depths), strict=True)
+        of_flagged = self.calibration.precision(log_odds[flagged], [number])[0].as_json() if number else {}
         return {
             **about,
             "share": share.as_json(),
             "count": share.as_json(self.samples),
-            "precision": [{"depth": depth, **at.as_json()} for depth, at in steps],
-            "flagged": {"depth": number, **marked},
+            "precision": [{"depth": depth, **interval.as_json()} for depth, interval in precision],
+            "flagged": {"depth": number, **of_flagged},
         }
 
 
-def check_fdr(fdr: float, data: Splits) -> None:
-    """Refuse what could not be kept after training either."""
+def check_fdr(fdr: float, why: str | None) -> None:
+    """Refuse a false discovery rate that cannot be kept; `why` is what `missing_evidence` returns."""
     if not 0 < fdr < 1:
-        raise ValueError(f"fdr is {fdr}; it must be between 0 and 1: the part of the list that may be right after all")
-    if (why := missing(data)) is not None:
-        raise _unkept(fdr, why)
+        raise ValueError(f"fdr is {fdr}; it must be between 0 and 1: the fraction of flagged labels that may be right")
+    if why is not None:
+        raise _fdr_error(fdr, why)
 
 
-def missing(data: Splits) -> str | None:
-    """What is missing for a statement, if anything is. Known before any training."""
-    held_out = [part for part in (data.select, data.report) if part is not None and len(part)]
-    if not held_out:
-        return NONE
-    both = sum(int((part.given >= 0).sum()) for part in held_out if part.given is not None)
-    if data.pairs is not None:
-        return FEW if both < FEWEST else None
-    classes = int(data.train.label.max()) + 1
-    return APART if sum(map(len, held_out)) < A_CLASS * classes else None
+def missing_evidence(held_out_given: Tensor, *, pairs: bool, classes: int) -> str | None:
+    """What is missing for an estimate, if anything. Known before any training: `held_out_given` are the given labels of
+    the held-out clean samples, −1 where unknown, and `pairs` says whether other clean samples have both labels."""
+    if not len(held_out_given):
+        return NOT_HELD_OUT
+    if pairs:
+        return TOO_FEW_PAIRS if int((held_out_given >= 0).sum()) < FEWEST else None
+    return TOO_FEW_PER_CLASS if len(held_out_given) < PER_CLASS * classes else None
 
 
-def state(weighed: FittedPosterior, odds: Tensor, data: Splits, history: PredictionHistory) -> ErrorRate:
-    """The error rate of a list with these odds, sorted or not."""
-    held_out = weighed.held_out
-    if held_out is None or weighed.odds is None or len(odds) < 2 or missing(data) is not None:
-        return ErrorRate(len(odds), "none", 0, missing(data) or UNSEEN)
+def estimate_error_rate(
+    fitted: FittedPosterior, log_odds: Tensor, predictions: Predictions, evidence: Evidence
+) -> ErrorRate:
+    """The error rate of a list with these log odds, in any order."""
+    why = missing_evidence(
+        torch.empty(0) if evidence.held_out is None else evidence.held_out.given,
+        pairs=evidence.pairs is not None,
+        classes=int(predictions.given.max()) + 1,
+    )
+    held_out = fitted.held_out
+    if held_out is None or fitted.log_odds is None or len(log_odds) < 2 or why is not None:
+        return ErrorRate(len(log_odds), "none", 0, why or NOTHING_PREDICTED)
     number = int(held_out.sample.max()) + 1
-    random = generator(data.seed, "error rate")
+    random = generator(evidence.seed, "error rate")
     weight = torch.empty(DRAWS, number, dtype=torch.float64).exponential_(generator=random)[:, held_out.sample]
-    if weighed.basis == "pairs":
-        share = share_left(share_of_pairs(held_out, weight, data, random), data)
-        weight = weight * class_weights(held_out.given, held_out.verified, held_out.probs.shape[1], data)
+    if fitted.basis == "pairs":
+        share = share_from_pairs(held_out, predictions, evidence, weight, random)
+        weight = weight * class_weights(held_out.given, held_out.verified, predictions)
     else:
-        share = share_of_predictions(held_out, weight, data, history, random)
+        share = share_from_predictions(held_out, predictions, weight, random)
     wrong = (held_out.given != held_out.verified).double()
-    centre = (weight * weighed.odds).sum(1) / weight.sum(1)
-    apart = weighed.odds - centre[:, None]
+    centre = (weight * fitted.log_odds).sum(1) / weight.sum(1)
+    apart = fitted.log_odds - centre[:, None]
     spread = ((weight * apart**2).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
     some = torch.randperm(len(wrong), generator=random)[:MOST]
     slope = logistic_slope((apart / spread[:, None])[:, some], wrong[some], weight[:, some], spread)
-    slope = slope * torch.exp(SHAPE * torch.randn(DRAWS, generator=random, dtype=torch.float64))
-    odds = odds.double()
-    mean, own = float(odds.mean()), float(odds.std().clamp_min(1e-6))
-    floor = _floor(float(wrong.mean()) * number, data.seed)
-    level = _level(descending(odds).sub_(mean).div_(own), slope, (share / (1 - floor)).clamp(max=1 - 1e-6))
-    return ErrorRate(
-        len(odds), weighed.basis, number, None, Calibration(mean, own, slope, level, floor, share, data.seed)
-    )
+    slope = slope * torch.exp(SHAPE_ERROR * torch.randn(DRAWS, generator=random, dtype=torch.float64))
+    log_odds = log_odds.double()
+    mean, own_spread = float(log_odds.mean()), float(log_odds.std().clamp_min(1e-6))
+    floor = _floor(float(wrong.mean()) * number, evidence.seed)
+    z = descending(log_odds).sub_(mean).div_(own_spread)
+    level = level_for_share(z, slope, (share / (1 - floor)).clamp(max=1 - 1e-6))
+    calibration = Calibration(mean, own_spread, slope, level, floor, share, evidence.seed)
+    return ErrorRate(len(log_odds), fitted.basis, number, None, calibration)
 
 
 def logistic_slope(z: Tensor, wrong: Tensor, weight: Tensor, expected: Tensor, steps: int = 25) -> Tensor:
-    """(draws,) slope of a weighted logistic regression with a free level, held near what is expected. By Newton."""
+    """(draws,) slope of a weighted logistic regression, regularised towards the expected one; by Newton's method."""
     level, slope = torch.zeros_like(expected), expected.clone()
     held = 1 / (SLOPE_RANGE * expected) ** 2
     for _ in range(steps):
@@ -209,10 +209,10 @@ def logistic_slope(z: Tensor, wrong: Tensor, weight: Tensor, expected: Tensor, s
     return slope
 
 
-def _level(z: Tensor, slope: Tensor, share: Tensor) -> Tensor:
-    """(draws,) the level at which the mean over these is the share, by bisection. Sorted z are taken in bins."""
+def level_for_share(z: Tensor, slope: Tensor, share: Tensor) -> Tensor:
+    """(draws,) the level at which the mean of P(wrong) is the share, by bisection. z in descending order, binned."""
     edges = _edges(len(z), [])
-    middle, part = _means(z, edges), edges.diff().double() / len(z)
+    middle, part = _bin_means(z, edges), edges.diff().double() / len(z)
     low, high = torch.full_like(slope, -60.0), torch.full_like(slope, 60.0)
     for _ in range(32):
         level = (low + high) / 2
@@ -221,45 +221,43 @@ def _level(z: Tensor, slope: Tensor, share: Tensor) -> Tensor:
     return low
 
 
-def _floor(wrong: float, seed: int) -> Tensor:
-    """(draws,) of a Beta(½, ½ + wrong): what no right one among that many leaves possible."""
-    drawn: Tensor = torch.from_numpy(numpy_generator(seed, "floor").beta(0.5, 0.5 + wrong, DRAWS))
-    return drawn
-
-
-def _unkept(fdr: float, why: str | None) -> ValueError:
-    return ValueError(f"fdr = {fdr} cannot be kept: {why}; give more clean samples, or leave fdr out")
-
-
-def _among(samples: int, part: Tensor, random: torch.Generator) -> Interval:
-    """How many of so many are wrong, where this part (draws,) is expected to be: chance adds to what is not known."""
-    drawn = torch.binomial(torch.full_like(part, samples), part, generator=random) / samples
-    estimate = float(part.mean())
-    low, high = (float(drawn.quantile((1 + side * INNER) / 2)) for side in (-1, 1))
-    return Interval(estimate, min(low, estimate), max(high, estimate))  # of a few, all or none may be wrong
-
-
-def _edges(count: int, depths: list[int]) -> Tensor:
-    """Bounds of bins over a sorted list, narrow at its top."""
-    top = torch.arange(0, min(count, BINS), 5)
-    edges = torch.cat([top, torch.linspace(0, count, BINS).long(), torch.tensor([*depths, count])])
-    found: Tensor = edges.unique()
-    return found
-
-
 def descending(values: Tensor) -> Tensor:
-    """A sorted copy, highest first; of many values much smaller than what `Tensor.sort` needs."""
+    """A copy in descending order; takes far less memory than `Tensor.sort`."""
     ordered: Tensor = torch.from_numpy(np.sort(-values.numpy()))
     return ordered.neg_()
 
 
-def _means(values: Tensor, edges: Tensor) -> Tensor:
-    """The mean in each bin."""
+def _floor(wrong: float, seed: int) -> Tensor:
+    """(draws,) of Beta(½, ½ + wrong): the fraction of right labels still possible if none of this many is right."""
+    drawn: Tensor = torch.from_numpy(numpy_generator(seed, "floor").beta(0.5, 0.5 + wrong, DRAWS))
+    return drawn
+
+
+def _fdr_error(fdr: float, why: str | None) -> ValueError:
+    return ValueError(f"fdr = {fdr} cannot be kept: {why}; give more clean samples, or leave fdr out")
+
+
+def _interval(samples: int, part: Tensor, random: torch.Generator) -> Interval:
+    """The fraction of wrong labels among these, where `part` (draws,) is expected: chance widens the interval."""
+    drawn = torch.binomial(torch.full_like(part, samples), part, generator=random) / samples
+    estimate = float(part.mean())
+    low, high = (float(drawn.quantile((1 + side * COVERAGE) / 2)) for side in (-1, 1))
+    return Interval(estimate, min(low, estimate), max(high, estimate))  # of a few, all or none may be wrong
+
+
+def _edges(count: int, depths: list[int]) -> Tensor:
+    """Edges of bins over a sorted list, narrow at its top."""
+    top = torch.arange(0, min(count, BINS), 5)
+    edges: Tensor = torch.cat([top, torch.linspace(0, count, BINS).long(), torch.tensor([*depths, count])]).unique()
+    return edges
+
+
+def _bin_means(values: Tensor, edges: Tensor) -> Tensor:
     sums = np.add.reduceat(values.numpy(), edges[:-1].numpy())
     return torch.from_numpy(sums) / edges.diff()
 
 
 def _depths(count: int) -> list[int]:
-    """Depths to tell: 10, 20, 50, 100, … and all."""
+    """Depths to report: 10, 20, 50, 100, … and all."""
     steps = [base * 10**power for power in range(1, 9) for base in (1, 2, 5)]
     return [*(step for step in steps if step < count), count]

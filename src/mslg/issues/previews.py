@@ -1,4 +1,4 @@
-"""What a person is shown of a sample: a small picture, a text, or its values."""
+"""The preview of a sample: a small picture, a text, or its values."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from ..data.source import Source
 from ..data.stores import DatasetStore, InputStore, Located, Worded
 from ..runtime.seeds import seeded
 
-NATIVE = 64  # pixels: a picture whose long side is no longer stays as it is, without loss
+NATIVE = 64  # pixels: a picture no larger than this is kept without loss
 LONGEST_TEXT = 4_000  # characters
-MOST_VALUES = 64  # longer rows are only drawn,
-STRETCHES = 128  # from the lowest and the highest value in each of so many stretches
-THIN = 6  # pictures so much wider than high, or higher than wide, are brought to this proportion
+MOST_VALUES = 64  # longer rows are drawn as an outline,
+STRETCHES = 128  # the lowest and the highest value in each of this many stretches
+THIN = 6  # pictures with a larger aspect ratio are stretched to this one
 
 Kind = Literal["image", "text", "values"]
 
 
-class View(NamedTuple):
-    """The view of one sample: a PNG or WebP file, a text in UTF-8, or values as JSON."""
+class Preview(NamedTuple):
+    """A PNG or WebP file, a text in UTF-8, or values as JSON."""
 
     kind: Kind
     content: bytes
 
 
-def view_of(source: Source, position: int, *, side: int) -> View:
-    """What to show of a sample, pictures at most `side` pixels wide and high. What cannot be shown becomes a text that
-    says why: views are made when the training is over, and nothing may stop it then."""
+def preview_of(source: Source, position: int, *, side: int) -> Preview:
+    """The preview of a sample, pictures at most `side` pixels wide and high. For a sample that cannot be shown it is a
+    text that says why: previews are made after training, which no error may undo."""
     store = source.store if source.shown is None else source.shown
     try:
         with seeded(torch.device("cpu"), 0, "view"):  # a Dataset may change its items at random
-            return _view(store, position, side)
+            return _preview(store, position, side)
     except Exception as error:  # of a broken file, or out of a Dataset that is not ours
         return _text(f"This sample cannot be shown: {str(error) or type(error).__name__}")
 
 
-def _view(store: InputStore, position: int, side: int) -> View:
+def _preview(store: InputStore, position: int, side: int) -> Preview:
     if isinstance(store, Located):
         return _of_file(store.path(position), side)
     if isinstance(store, Worded):
@@ -63,11 +63,11 @@ def _view(store: InputStore, position: int, side: int) -> View:
         if (row := tensor.squeeze()).dim() <= 1:
             return _values(row.reshape(-1), getattr(store, "columns", None))
     shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in tensors) or "nothing"
-    return _text(f"There is no view of inputs of this shape: {shapes}")
+    return _text(f"Inputs of this shape have no preview: {shapes}")
 
 
 def _text_of(dataset: Any, position: int) -> str | None:
-    """The text of a Dataset's item: what its method `text` says, or the item itself if it is one."""
+    """The text of a Dataset's item: from its method `text`, or the item itself if it is a string."""
     while isinstance(dataset, Subset):
         dataset, position = dataset.dataset, int(dataset.indices[position])
     if callable(text := getattr(dataset, "text", None)):
@@ -78,13 +78,13 @@ def _text_of(dataset: Any, position: int) -> str | None:
     return "\n".join(texts) if texts else None
 
 
-def _text(text: str) -> View:
+def _text(text: str) -> Preview:
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}… ({len(text)} characters in all)"
-    return View("text", text.encode(errors="replace"))
+    return Preview("text", text.encode(errors="replace"))
 
 
-def _of_file(path: Path, side: int) -> View:
+def _of_file(path: Path, side: int) -> Preview:
     with Image.open(path) as image:
         image.draft("RGB", (2 * side, 2 * side))  # a JPEG is decoded at a fraction of its size
         return _picture(ImageOps.exif_transpose(image), side)
@@ -92,7 +92,7 @@ def _of_file(path: Path, side: int) -> View:
 
 def _pixels(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     """(height, width) or (height, width, 3) bytes of a tensor that is a picture: grey, colour, or colour and opacity.
-    Values outside of [0, 1] are scaled to it by the sample's own lowest and highest."""
+    Values outside [0, 1] are scaled to it by the sample's own minimum and maximum."""
     if tensor.dim() == 2:
         tensor = tensor.unsqueeze(0)
     if tensor.dim() != 3 or tensor.shape[0] not in (1, 3, 4) or min(tensor.shape[1:]) < 2:
@@ -105,7 +105,7 @@ def _pixels(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
 
 
-def _picture(image: Image.Image, side: int) -> View:
+def _picture(image: Image.Image, side: int) -> Preview:
     plain = eight_bits(image)
     if plain.mode not in ("L", "RGB", "RGBA"):
         plain = plain.convert("RGBA" if "transparency" in plain.info or plain.mode in ("LA", "PA") else "RGB")
@@ -122,11 +122,11 @@ def _picture(image: Image.Image, side: int) -> View:
         plain.save(file, "PNG")
     else:
         plain.save(file, "WEBP", quality=80, method=4)
-    return View("image", file.getvalue())
+    return Preview("image", file.getvalue())
 
 
-def _values(row: Tensor, columns: Sequence[str] | None) -> View:
-    """Few values as they are; of many (a signal, features) the outline."""
+def _values(row: Tensor, columns: Sequence[str] | None) -> Preview:
+    """Few values as they are, many (a signal, features) as an outline."""
     values = torch.nan_to_num(row.float()).numpy()
     found: dict[str, Any] = {"length": len(values)}
     if len(values) <= MOST_VALUES:
@@ -138,7 +138,7 @@ def _values(row: Tensor, columns: Sequence[str] | None) -> View:
         starts = np.arange(count) * len(values) // count
         found["low"] = _rounded(np.minimum.reduceat(values, starts))
         found["high"] = _rounded(np.maximum.reduceat(values, starts))
-    return View("values", json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    return Preview("values", json.dumps(found, ensure_ascii=False).encode(errors="replace"))
 
 
 def _rounded(values: np.ndarray[Any, Any]) -> list[float]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from ..data.batch import Batch, call
-from ..networks.two_networks import TwoNetworks, mean_log_probs
+from ..networks.ensemble import Ensemble, mean_log_probs
 from ..runtime.distributed import gathered, local_slice, ranks
 from ..training.losses import cross_entropy
 from ..training.method import Method, StepResult, Task
@@ -49,7 +49,7 @@ class CoTeaching(Method):
             raise ValueError(f"exponent is {exponent}; it must be above 0, usually 1")
         self.forget_rate, self.exponent, self.ensemble = rate, exponent, ensemble
         self.ramp_epochs = task.warm_up_epochs(ramp, before="co-teaching's full forget rate")
-        self.networks = TwoNetworks(task.new_network(), task.new_network())
+        self.networks = Ensemble([task.new_network(), task.new_network()])
         self.optimizers = [self.add_optimizer(name, network) for name, network in self.networks.named_children()]
 
     def forgotten(self, epoch: int) -> float:
@@ -71,10 +71,10 @@ class CoTeaching(Method):
             "second/loss": second_loss,
             "disagree": (first.argmax(1) != second.argmax(1)).float().mean(),
         }
-        return StepResult(scalars, mean_log_probs(first, second) if self.ensemble else first)
+        return StepResult(scalars, mean_log_probs([first, second]) if self.ensemble else first)
 
     def deployed(self) -> nn.Module:
-        return self.networks if self.ensemble else self.networks.first
+        return self.networks if self.ensemble else self.networks[0]
 
     def relative_cost(self, epoch: int) -> float:
         return 2.0

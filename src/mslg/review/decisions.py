@@ -1,14 +1,14 @@
-"""A reviewer's decisions: which label each sample has that a person has looked at.
+"""A reviewer's decisions about labels.
 
 id               the sample
-decision         accept: the suggested label is right; keep: the given one is; relabel: another is, namely `label`;
-                 remove: the sample belongs to no class; skip: not decided
+decision         accept: the suggested label is right; keep: the given one is; relabel: another one is, namely `label`;
+                 remove: the sample belongs to no class; skip: undecided
 label            the label decided on: as suggested, as given, as chosen; empty for remove and skip
 given_label, suggested_label  as they were shown
 
 The file is a CSV with these columns, or JSON: {"format_version": 1, "decisions": [{"id": …, "decision": …, …}]}; or the
-JSON that Label Studio exports of the tasks that mslg writes for it: the class chosen is kept where it is the given one,
-else the sample is relabelled with it; a task that was skipped, or that nothing was chosen in, is not decided.
+JSON that Label Studio exports for tasks written by mslg: choosing the given class means keep, any other relabel; a task
+that was skipped or in which nothing was chosen is undecided.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..registry import unknown
 FORMAT = 1
 KINDS = ("accept", "keep", "relabel", "remove", "skip")
 COLUMNS = ("id", "decision", "label", "given_label", "suggested_label")
-SHOWN = 20  # problems that are told one by one
+SHOWN = 20  # problems listed one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one sample."""
+    """The decision about one sample."""
 
     id: str
     decision: str
@@ -41,9 +41,14 @@ class Decision:
     suggested_label: str = ""
 
     @property
-    def verified(self) -> bool:
-        """Whether the sample now has a label that a person vouches for."""
-        return self.decision in ("accept", "keep", "relabel")
+    def verified_label(self) -> str | None:
+        """The label that the reviewer vouches for; None if the sample is removed or undecided."""
+        return self.label if self.decision in ("accept", "keep", "relabel") else None
+
+    @property
+    def removes(self) -> bool:
+        """Whether the sample is to be left out."""
+        return self.decision == "remove"
 
 
 Decisions = dict[str, Decision]  # by id
@@ -51,9 +56,23 @@ Piece = tuple[Sequence[str], Sequence[str]]  # ids and given labels of some samp
 
 
 def read_decisions(path: Path | str, *, classes: Sequence[str], samples: Iterable[Piece]) -> Decisions:
-    """The decisions of a file, checked in themselves and against the samples they are about; all problems at once.
-    The samples come in pieces, as there may be more than fit into memory."""
-    path = Path(path)
+    """The decisions in a file, validated in themselves and against the data; all problems are reported at once. The
+    samples come in pieces, as there may be more than fit into memory."""
+    found, problems = _parse(Path(path), classes)
+    found, mismatches = _match(found, samples)
+    _refuse(Path(path), [*problems, *mismatches])
+    return found
+
+
+def read_checked_decisions(path: Path, *, classes: Sequence[str]) -> Decisions:
+    """The decisions.csv in a run's folder, which was matched with the data when the run was started."""
+    found, problems = _parse(path, classes)
+    _refuse(path, problems)
+    return found
+
+
+def _parse(path: Path, classes: Sequence[str]) -> tuple[Decisions, list[str]]:
+    """The valid decisions in a file, and what is wrong with the others."""
     problems: list[str] = []
     found: Decisions = {}
     for place, fields in _records(path, problems):
@@ -65,17 +84,18 @@ def read_decisions(path: Path | str, *, classes: Sequence[str], samples: Iterabl
         problems += [f"{place}: {words}" for words in wrong]
         if not wrong:
             found[decision.id] = decision
-    found, strangers = _matched(found, samples)
-    problems += strangers
+    return found, problems
+
+
+def _refuse(path: Path, problems: list[str]) -> None:
     if problems:
         more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         raise ValueError("\n  ".join([f"{path} has {count}:", *problems[:SHOWN], *more]))
-    return found
 
 
-def merged(*layers: Mapping[str, Decision]) -> Decisions:
-    """Decisions of several rounds: a later one wins, but to skip a sample is not to decide about it."""
+def merge_decisions(*layers: Mapping[str, Decision]) -> Decisions:
+    """Decisions of several rounds: the later one wins, but `skip` never replaces a decision."""
     result: Decisions = {}
     for layer in layers:
         result.update({name: each for name, each in layer.items() if each.decision != "skip" or name not in result})
@@ -92,17 +112,17 @@ def as_csv(decisions: Mapping[str, Decision]) -> bytes:
 
 
 def fingerprint(decisions: Mapping[str, Decision]) -> str | None:
-    """A short hash of all that has been decided; None where nothing has."""
+    """A short hash of all decisions but `skip`; None if there are none."""
     decided = sorted((each.id, each.decision, each.label) for each in decisions.values() if each.decision != "skip")
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16] if decided else None
 
 
 def _records(path: Path, problems: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The place and the fields of each decision, all as text."""
+    """Where each decision is in the file, and its fields as text."""
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}; give a decisions.csv or .json as the report's page saves it")
+        raise FileNotFoundError(f"there is no file {path}; give a decisions.csv or .json downloaded from the report")
     try:
-        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets put a mark in front
+        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error}); save it as CSV in UTF-8") from error
     yield from _from_json(path, text, problems) if path.suffix == ".json" else _from_csv(path, text, problems)
@@ -122,7 +142,7 @@ def _from_csv(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str,
             if len(row) != len(header):
                 problems.append(f"line {rows.line_num}: {len(row)} fields instead of {len(header)}")
                 continue
-            yield f"line {rows.line_num}", dict(zip(header, row))
+            yield f"line {rows.line_num}", dict(zip(header, row, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path} cannot be read as CSV: line {rows.line_num}: {error}") from error
 
@@ -138,7 +158,7 @@ def _from_json(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str
     entries = value.get("decisions") if isinstance(value, dict) else None
     if not isinstance(entries, list):
         expected = f'{{"format_version": {FORMAT}, "decisions": [...]}}'
-        raise ValueError(f"{path} holds no decisions; expected {expected}, or what Label Studio exports as JSON")
+        raise ValueError(f"{path} holds no decisions; expected {expected}, or the JSON export of Label Studio")
     if value.get("format_version", FORMAT) != FORMAT:
         raise ValueError(f"{path} has format version {value['format_version']}, this version of mslg reads {FORMAT}")
     for number, entry in enumerate(entries, 1):
@@ -158,14 +178,14 @@ def _from_label_studio(tasks: list[Any], problems: list[str]) -> Iterator[tuple[
     for number, task in enumerate(tasks, 1):
         place = f"task {number}"
         try:
-            place = f"task {task.get('id', number)}"  # Label Studio's own number, by which it is found there
+            place = f"task {task.get('id', number)}"  # the number under which Label Studio shows it
             if not task.get("annotations"):
                 continue
             sample = {"id": str(task["data"]["id"]), "given_label": str(task["data"].get("given_label") or "")}
             found = [_choices(each) for each in task["annotations"] if not each.get("was_cancelled")]
         except (AttributeError, KeyError, TypeError):
             needed = "data.id and annotations[].result[].value.choices"
-            problems.append(f"{place}: not a task that mslg has written for Label Studio; it needs {needed}")
+            problems.append(f"{place}: not a Label Studio task written by mslg; it needs {needed}")
             continue
         decided = [labels for labels in found if labels]
         if not decided:
@@ -179,28 +199,30 @@ def _from_label_studio(tasks: list[Any], problems: list[str]) -> Iterator[tuple[
 
 
 def _choices(annotation: Mapping[str, Any]) -> list[str]:
-    """The classes chosen in an annotation; regions, relations and the like have none."""
+    """The classes chosen in an annotation; regions and relations have none."""
     return [str(label) for part in annotation["result"] for label in part.get("value", {}).get("choices", [])]
 
 
 def _decision(fields: Mapping[str, str]) -> Decision:
-    """With the label that its kind implies, where the file leaves it out."""
     kind = fields["decision"].strip()
     given, suggested = fields.get("given_label", ""), fields.get("suggested_label", "")
-    implied = {"accept": suggested, "keep": given}.get(kind, "")
-    label = "" if kind in ("remove", "skip") else fields.get("label", "") or implied
-    return Decision(fields["id"], kind, label, given, suggested)
+    return Decision(fields["id"], kind, _label(kind, fields.get("label", ""), given, suggested), given, suggested)
+
+
+def _label(kind: str, label: str, given: str, suggested: str) -> str:
+    """The label that follows from a decision, where the file leaves it out."""
+    return "" if kind in ("remove", "skip") else label or {"accept": suggested, "keep": given}.get(kind, "")
 
 
 def _problems(decision: Decision, classes: Sequence[str]) -> list[str]:
-    """What is wrong with a decision in itself."""
+    """What is wrong with a decision regardless of the data."""
     if not decision.id:
         return ["no id"]
     if decision.decision not in KINDS:
         return [str(unknown("decision", decision.decision, KINDS))]
     name = f"'{decision.id}'"
     if decision.decision == "relabel" and not decision.label:
-        return [f"{name} is to be relabelled, but there is no label"]
+        return [f"{name} is relabelled, but there is no label"]
     if decision.decision == "accept" and not decision.label:
         return [f"{name} is accepted, but there is no suggested label"]
     if decision.label and decision.label not in classes:
@@ -214,12 +236,12 @@ def _problems(decision: Decision, classes: Sequence[str]) -> list[str]:
     return []
 
 
-def _matched(decisions: Decisions, samples: Iterable[Piece]) -> tuple[Decisions, list[str]]:
-    """The decisions with the given labels of the data, and what does not fit to it."""
+def _match(decisions: Decisions, samples: Iterable[Piece]) -> tuple[Decisions, list[str]]:
+    """The decisions with the given labels of the data, and what contradicts it."""
     found, problems = dict(decisions), []
     left, example = set(decisions), None
     for ids, given_labels in samples:
-        for name, given in zip(ids, given_labels):
+        for name, given in zip(ids, given_labels, strict=True):
             example = example or name
             decision = decisions.get(name)
             if decision is None:
@@ -227,14 +249,14 @@ def _matched(decisions: Decisions, samples: Iterable[Piece]) -> tuple[Decisions,
             left.discard(name)
             if decision.given_label not in ("", given):
                 problems.append(
-                    f"'{name}' is said to have the given label '{decision.given_label}', but in the data it is "
-                    f"'{given}': the decisions belong to other labels"
+                    f"'{name}' has the given label '{decision.given_label}' here, but '{given}' in the data: the "
+                    "decisions belong to other labels"
                 )
             elif decision.decision == "keep" and decision.label not in ("", given):
                 problems.append(f"'{name}' is kept with the label '{decision.label}', but the given one is '{given}'")
-            label = given if decision.decision == "keep" else decision.label
+            label = _label(decision.decision, decision.label, given, decision.suggested_label)
             found[name] = replace(decision, label=label, given_label=given)
-    there = "" if example is None else f" (ids there are such as '{example}')"
+    there = "" if example is None else f" (where ids look like '{example}')"
     problems += [f"'{name}' is not in the data{there}" for name in decisions if name in left]
     return found, problems
 

@@ -1,4 +1,4 @@
-"""A finished run, written for other programs: its model, its labels, its data with better labels."""
+"""A finished run for other programs: its model, its labels, its data with corrected labels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ EXPORTS = Registry(
             "mslg.runs.export.safetensors:write", "a folder: weights, model.json, classes, model card"
         ),
         "label-studio": Entry(
-            "mslg.review.cleaned.label_studio_suspects:write", "tasks with suggested labels", ("image files",)
+            "mslg.review.cleaned.write:export_label_studio", "tasks with suggested labels", ("image files",)
         ),
         "csv": Entry("mslg.runs.export.csv:write", "the table of labels"),
-        "imagefolder": Entry("mslg.review.cleaned.imagefolder:write", "a folder for each class", ("image files",)),
+        "imagefolder": Entry(
+            "mslg.review.cleaned.write:export_imagefolder", "the data with one folder per class", ("image files",)
+        ),
     },
 )
-# Where each goes unless told otherwise: into the run's folder.
+# Default names in the run's folder.
 NAMES = {
     "onnx": "model.onnx",
     "pt2": "model.pt2",
@@ -36,35 +38,32 @@ NAMES = {
 
 
 def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = False, **options: Any) -> Path:
-    """Write a finished run in another format; returns where.
+    """Write a finished run in another format.
 
-    run      its folder, or what `mslg.fit(…, output=folder)` returned
-    to       onnx, pt2, safetensors, label-studio, csv or imagefolder
-    path     a file, or a folder; by default one in the run's folder. What is there is replaced only with force=True
-    options  onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,
-             document_root=; imagefolder: decisions=, link=
+    Args:
+        run: the folder of a run, or the result of `mslg.fit(…, output=folder)`.
+        to: onnx, pt2, safetensors, label-studio, csv or imagefolder.
+        path: a file or a folder; by default one in the run's folder.
+        force: replace what is there.
+        options: onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,
+            document_root=; imagefolder: decisions=, suggested=, link=. Samples without a decision keep their given
+            label unless suggested=True.
+
+    Returns:
+        The path written.
     """
     write = EXPORTS.load(to)
     allowed = [name for name in inspect.signature(write).parameters if name not in ("run", "path", "force")]
     for name in options:
         if name not in allowed:
             raise unknown(f"option of {to}", name, allowed or ["(it has none)"])
-    opened = _opened(run)
+    folder = run if isinstance(run, Run) else getattr(run, "run", run)
+    if folder is None:
+        raise ValueError("this result has no folder to export from; fit with output= (a folder)")
+    opened = folder if isinstance(folder, Run) else Run.open(Path(folder))
+    opened.require_finished("model.safetensors", "labels.parquet", "summary.json")
     if "network" in allowed and options.get("network") is None:
         options["network"] = getattr(run, "model", None)  # a result still has its network
     target = opened.path / NAMES[to] if path is None else Path(path)
     write(opened, target, force=force, **options)
     return target
-
-
-def _opened(run: Any) -> Run:
-    found = run if isinstance(run, Run) else getattr(run, "run", run)
-    if found is None:
-        raise ValueError("this result has no folder to export from; fit with output= (a folder)")
-    opened = found if isinstance(found, Run) else Run.open(Path(found))
-    for name in ("model.safetensors", "labels.parquet", "summary.json"):
-        if not (opened.path / name).exists():
-            raise ValueError(
-                f"{opened.path} is not finished (it has no {name}); finish it: mslg fit -o {opened.path} --resume"
-            )
-    return opened

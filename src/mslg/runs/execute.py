@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data.splits import Splits
-from ..issues.ranked_list import Judgement, judge, stated, suggestions
+from ..issues.from_training import rank_training_labels
+from ..issues.ranked_list import LabelIssues
 from ..runtime import distributed
 from ..training.collapse import CollapseWatch
 from ..training.cost import in_words, seconds_per_plain_step, work_of
@@ -54,7 +55,7 @@ class Outcome:
     method: Method
     data: Splits
     position: Position
-    judgement: Judgement | None  # None where several processes trained: labels.parquet has what it says
+    issues: LabelIssues | None  # None if several processes trained: they are in labels.parquet
     records: list[EpochRecord]
     summary: dict[str, Any]
     run: Run | None
@@ -192,20 +193,18 @@ def _judged(
     *,
     stopped: bool,
 ) -> Outcome:
-    source, fdr = data.source, prepared.settings.train.fdr
     summary = summarise(records, prepared.evaluation, data, state="stopped" if stopped else "done")
-    judgement = judge(source, data, method, position.history, fdr=fdr)
-    suggested = suggestions(source, data, position.history, judgement)
-    summary["label_errors"] = stated(source, data, judgement, suggested, fdr)
-    if len(source.classes) <= SHOWN:
-        summary["transition"] = judgement.evidence.transition().tolist()
-    summary["label_issues"] = int((suggested != source.label[data.train.index]).sum())
-    if (right := prepared.evaluation.right(suggested)) is not None and "last" in summary:
+    issues = rank_training_labels(method, data, position.history, fdr=prepared.settings.train.fdr)
+    summary["label_errors"] = issues.error_rate_summary()
+    if len(data.source.classes) <= SHOWN:
+        summary["transition"] = issues.posterior.transition().tolist()
+    summary["label_issues"] = int(issues.flagged.sum())
+    if (right := prepared.evaluation.right(issues.suggested)) is not None and "last" in summary:
         summary["last"] |= finite({"suggested/accuracy": right})
     if run is not None:
         summary |= remembered(run)
-        write_results(run, method, data, source, position, judgement, summary)
-    return Outcome(method, data, position, judgement, records, summary, run)
+        write_results(run, method, data, position.history, issues, summary)
+    return Outcome(method, data, position, issues, records, summary, run)
 
 
 def _announce(prepared: Prepared, position: Position) -> None:

@@ -15,6 +15,7 @@ from ..runtime.machine import versions
 from ..training.loop import EpochRecord, Position
 from ..training.method import Method
 from .checkpoint import load_state, save_state, to_device
+from .finished import require_finished
 from .sharded_checkpoint import are_shards, delete_shards, load_shards, save_shards
 
 FORMAT = 1
@@ -89,6 +90,10 @@ class Run:
     def finished(self) -> bool:
         """Whether every result is there."""
         return (self.path / "done").exists()
+
+    def require_finished(self, *results: str) -> None:
+        """Raise an error unless the run is finished or, if files are named, has at least these results."""
+        require_finished(self.path, *results)
 
     @property
     def checkpoint(self) -> Path:

@@ -1,5 +1,5 @@
-"""A trained model from the folder of its run, or of its export: model.json says how to build it, model.safetensors
-holds its weights."""
+"""A trained model from the folder of its run or export: model.json says how to build it, model.safetensors has the
+weights."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from ..data.augmentation import Augment, EachImage
 from ..data.batch import Inputs, logits_of
-from ..data.source import Source
+from ..data.splits import Splits
 from ..networks.build import factory_for
-from ..networks.two_networks import TwoNetworks
+from ..networks.ensemble import Ensemble
 from ..runtime.seeds import seeded
 
-FUNCTION = "function "  # before the name of a preparing step that is no word, and so not in the folder
+FUNCTION = "function "  # before the name of a preparation step that is a function of the user, and not in the folder
 
 
 class Model(nn.Module):
-    """A trained network that takes what the data gave: the preparation of images is part of it. Returns logits."""
+    """A trained network that takes inputs as the data provides them: preparing images is part of it. Returns logits."""
 
     def __init__(self, network: nn.Module, prepare: Augment, about: Mapping[str, Any]) -> None:
         super().__init__()
@@ -39,10 +39,6 @@ class Model(nn.Module):
 
     def example(self, count: int = 2) -> Inputs:
         """Made-up inputs of the right shape."""
-        if "inputs" not in self.about:
-            raise ValueError(
-                "model.json does not say what the inputs look like, as those of earlier versions do not; train again"
-            )
         return _made_up(self.about["inputs"], count)
 
 
@@ -51,16 +47,21 @@ def load_model(
 ) -> Model:
     """The model in a folder, ready to predict.
 
-    network  for a network of your own: a module like it, or a function that makes one; its name is in the folder if it
-             was given by name
-    prepare  how images are prepared, where functions of your own did it: words of `augment=` that do the same, or
-             [] for inputs that come prepared
+    Args:
+        folder: of a finished run, or written by `mslg export --to safetensors`.
+        network: for a network of your own, a module like it or a function that makes one. Not needed for a network that
+            was chosen by name.
+        prepare: how to prepare images, where functions of your own did it: words of `augment=` that do the same, or []
+            for inputs that are already prepared.
+
+    Returns:
+        A module in evaluation mode that maps inputs to logits, (batch, classes), with the names in `.classes`.
     """
     path = Path(folder)
     if not (path / "model.safetensors").exists():
         raise FileNotFoundError(
-            f"{path} has no model.safetensors; name the folder of a run that is finished (mslg fit -o {path} --resume "
-            "finishes one) or of mslg export --to safetensors"
+            f"{path} has no model.safetensors; name the folder of a finished run (mslg fit -o {path} --resume finishes "
+            "one) or of mslg export --to safetensors"
         )
     about = json.loads((path / "model.json").read_text())
     steps = _preparation(path, about) if prepare is None else Augment.parse(prepare).prepared()
@@ -70,38 +71,39 @@ def load_model(
 
 def with_weights(network: nn.Module | Callable[[], nn.Module], folder: Path) -> nn.Module:
     """A network like the one given, with the weights in the folder."""
-    about = json.loads((folder / "model.json").read_text())["network"]
+    about = json.loads((folder / "model.json").read_text())
 
     def make() -> nn.Module:
         return copy.deepcopy(network) if isinstance(network, nn.Module) else network()
 
-    two = about.get("class") == TwoNetworks.__name__
-    made = TwoNetworks(make(), make()) if two and not isinstance(network, TwoNetworks) else make()
+    members = 0 if isinstance(network, Ensemble) else about.get("members", 0)
+    made = Ensemble([make() for _ in range(members)]) if members else make()
     try:
         made.load_state_dict(load_file(folder / "model.safetensors"))
     except RuntimeError as error:
         raise ValueError(
-            f"the model of {folder} is a {about.get('class', '?')}, and its weights do not fit a {type(made).__name__} "
-            f"({' '.join(str(error).split())[:200]})"
+            f"the model of {folder} is a {about['network'].get('class', '?')}, and its weights do not fit a "
+            f"{type(made).__name__} ({' '.join(str(error).split())[:200]})"
         ) from error
     return made
 
 
-def described(source: Source, augment: Augment, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What model.json says: how to build the network, its classes, what its inputs are and how they are prepared."""
+def describe_model(network: nn.Module, data: Splits, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of model.json: how to build the network, its classes, its inputs and how they are prepared."""
     with seeded(torch.device("cpu"), 0, "example"):  # a Dataset may change its items at random
-        example = next(iter(source.store.batches([torch.zeros(1, dtype=torch.int64)])))
-    steps = augment.prepared().steps
+        example = next(iter(data.source.store.batches([torch.zeros(1, dtype=torch.int64)])))
+    steps = data.augment.prepared().steps
     found: dict[str, Any] = {
         "network": config["network"],
-        "classes": list(source.classes),
+        **({"members": len(network)} if isinstance(network, Ensemble) else {}),
+        "classes": list(data.source.classes),
         "inputs": _shapes(example),
         "prepare": [f"{FUNCTION * isinstance(step.function, EachImage)}{step.word}" for step in steps],
     }
-    data = config.get("data", {})
-    if data.get("features") is not None:
+    table = config.get("data", {})
+    if table.get("features") is not None:
         keys = {"network": "features", "weights": "features_weights", "prepare": "features_prepare"}
-        found["features_of"] = {name: data[key] for name, key in keys.items() if data.get(key) is not None}
+        found["features_of"] = {name: table[key] for name, key in keys.items() if table.get(key) is not None}
     return found
 
 
@@ -112,8 +114,8 @@ def _maker(path: Path, about: Mapping[str, Any], network: Any, prepare: Augment)
     settings = dict(about["network"]) if network is None else {"name": network}
     if settings.get("name") is None:
         raise ValueError(
-            f"the network of {path} is a {settings.get('class', 'module')} that was made in Python, so its folder does "
-            "not say how; pass network=: a module like it, a function that makes one, or package.module:factory"
+            f"the network of {path} is a {settings.get('class', 'module')} that was made in Python, so its folder "
+            "cannot say how; pass network=: a module like it, a function that makes one, or package.module:factory"
         )
     name, weights = settings.pop("name"), settings.pop("weights", None)  # all weights are in the folder
     settings.pop("class", None)
@@ -135,7 +137,7 @@ def _preparation(path: Path, about: Mapping[str, Any]) -> Augment:
     if functions:
         raise ValueError(
             f"the images of {path} were prepared by functions that its folder cannot hold ({', '.join(functions)}); "
-            "pass prepare=: words that do the same, such as ['normalise-imagenet'], or [] for inputs that come prepared"
+            "pass prepare=: words that do the same, such as ['normalise-imagenet'], or [] for prepared inputs"
         )
     return Augment.parse(words)
 

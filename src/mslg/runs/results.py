@@ -1,4 +1,4 @@
-"""What a run leaves behind: its numbers, its model, its labels."""
+"""The results of a run: its numbers, its model, its labels."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..data.source import Source
 from ..data.splits import Splits
 from ..data.texts import vocabulary_of
-from ..issues.ranked_list import Judgement, write_labels
+from ..issues.label_rows import label_tables
+from ..issues.labels_file import write_labels
+from ..issues.ranked_list import LabelIssues
 from ..issues.suspects import write_suspects
 from ..runtime.files import write_atomically
 from ..training.evaluation import Evaluation
-from ..training.loop import EpochRecord, Position
+from ..training.loop import EpochRecord
 from ..training.method import Method
+from ..training.prediction_history import PredictionHistory
 from .folder import Run
-from .load_model import described
+from .load_model import describe_model
 from .model_card import write_card
 
 
@@ -46,7 +48,7 @@ def summarise(records: list[EpochRecord], evaluation: Evaluation, data: Splits, 
 
 
 def remembered(run: Run) -> dict[str, Any]:
-    """What an earlier summary of the same run says that training alone does not find out: the comparison."""
+    """What an earlier summary of the same run says beyond the results of training: the comparison."""
     earlier = run.read_json("summary.json") if (run.path / "summary.json").exists() else {}
     return {key: earlier[key] for key in ("comparison",) if key in earlier}
 
@@ -60,20 +62,20 @@ def write_results(
     run: Run,
     method: Method,
     data: Splits,
-    source: Source,
-    position: Position,
-    judgement: Judgement,
+    history: PredictionHistory,
+    issues: LabelIssues,
     summary: dict[str, Any],
 ) -> None:
     """The model, the classes, the labels, the suspects and the summary."""
-    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(method.deployed())}
+    network = method.deployed()
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(network)}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
-    run.write_json("model.json", described(source, data.augment, run.config))
-    if (vocabulary := vocabulary_of(source.store)) is not None:
+    run.write_json("model.json", describe_model(network, data, run.config))
+    if (vocabulary := vocabulary_of(data.source.store)) is not None:
         run.write_json("vocabulary.json", vocabulary.as_dict())
-    run.write_json("classes.json", {"classes": list(source.classes)})
-    write_labels(run.path / "labels.parquet", source, data, method, position.history, judgement)
-    write_suspects(run.path, source, data, method, position.history)
+    run.write_json("classes.json", {"classes": list(data.source.classes)})
+    write_labels(run.path, label_tables(issues))
+    write_suspects(run.path, issues, method, data, history)
     write_summary(run, summary)
 
 

@@ -19,7 +19,7 @@ from mslg.data.open import open_named
 from mslg.data.source import Source
 from mslg.data.texts import Vocabulary, vocabulary_of
 from mslg.fitting.fit import fit_settings
-from mslg.issues.previews import view_of
+from mslg.issues.previews import preview_of
 from mslg.review.report import write_report
 from mslg.runs.load_model import load_model
 from mslg.runs.open_data import open_data
@@ -140,8 +140,8 @@ def test_texts_of_two_sets_are_shown_when_they_are_joined(tmp_path: Path) -> Non
     opened = open_data({"source": str(tmp_path / "reviews.csv"), "clean": str(tmp_path / "clean.csv")})
     assert isinstance(opened.clean, Source)
     both = concat_sources(opened.clean, opened.train)
-    assert view_of(both, 5, side=64).content.decode() == reviews(6)["text"][1]
-    assert view_of(both, 1, side=64).content.decode() == clean(4)["text"].iloc[1]
+    assert preview_of(both, 5, side=64).content.decode() == reviews(6)["text"][1]
+    assert preview_of(both, 1, side=64).content.decode() == clean(4)["text"].iloc[1]
 
 
 def saved(table: pd.DataFrame, path: Path) -> str:
@@ -169,7 +169,7 @@ def test_texts_of_the_hugging_face_library(tmp_path: Path) -> None:
     assert found.train.true_label is not None
     assert found.train.verified_label is not None
     assert (found.train.verified_label >= 0).sum() == 10
-    assert view_of(found.train, 3, side=64).content.decode() == train["text"][3]
+    assert preview_of(found.train, 3, side=64).content.decode() == train["text"][3]
     opened = open_data({"source": f"hf:{tmp_path / 'd'}", "clean": saved(clean(8), tmp_path / "clean")})
     assert isinstance(opened.clean, Source)
     assert vocabulary_of(opened.clean.store) == vocabulary_of(opened.train.store)

@@ -138,7 +138,7 @@ def test_filters_and_orders(page: Any) -> None:
     assert page.is_visible("text=No sample is left with these filters.")
     page.select_option("#which", "all")
     assert page.inner_text("#found") == "10 samples listed"
-    assert "not questioned" in tiles(page)[0]
+    assert "not flagged" in tiles(page)[0]
     page.click("#clear")
     assert page.inner_text("#found") == "60 samples listed"
     page.select_option("#depth", "25")
@@ -291,8 +291,8 @@ def test_decisions_are_read_and_applied(page: Any, tmp_path: Path) -> None:
 def test_the_precision_found_is_told_beside_the_one_stated(page: Any) -> None:
     press(page, *9 * "a", "k")
     told = page.inner_text("#precision")
-    assert "Of the first 10, 9 of 10 judged were really wrong: 90 % (65 % to 98 %)." in told
-    assert "The run had said 99 % (97 % to 100 %) for the first 10." in told
+    assert "Of the first 10, 9 of 10 reviewed were wrong: 90 % (65 % to 98 %)." in told
+    assert "The run's estimate was 99 % (97 % to 100 %) for the first 10." in told
 
 
 def test_without_storage_the_page_says_so_and_goes_on(browser: Any, report: str) -> None:
@@ -301,7 +301,7 @@ def test_without_storage_the_page_says_so_and_goes_on(browser: Any, report: str)
             "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })"
         )
         window.goto(f"{report}#review")
-        assert window.is_visible("text=This browser keeps nothing for this page")
+        assert window.is_visible("text=This browser does not store data for this page")
         press(window, "a")
         assert len(decisions(window)) == 1
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslg.review.report.charts import Chart, Series
-from mslg.review.report.labels import count_labels
-from mslg.review.report.naming import LONGEST, named, short, visible
+from mslg.review.report.label_counts import count_labels
+from mslg.review.report.safe_text import LONGEST, named, short, visible
 from tests.support.run_folders import CLASSES, run_folder
 
 
@@ -23,7 +23,7 @@ def test_counts_equal_those_of_the_whole_table(tmp_path: Path) -> None:
     table = pq.read_table(folder / "labels.parquet").to_pandas()
     table.loc[5, "label_quality"] = np.nan
     table.to_parquet(folder / "labels.parquet")
-    found = count_labels(folder / "labels.parquet", list(CLASSES))
+    found = count_labels(folder, list(CLASSES))
     issues = table[table.is_label_issue]
     assert (found.samples, found.flagged) == (100, len(issues))
     for row in found.classes:
@@ -41,7 +41,7 @@ def test_counts_equal_those_of_the_whole_table(tmp_path: Path) -> None:
 
 def test_a_class_without_samples_has_no_row(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", samples=4)
-    found = count_labels(folder / "labels.parquet", [*CLASSES, "never given"])
+    found = count_labels(folder, [*CLASSES, "never given"])
     assert {row.number for row in found.classes} == {0, 1, 2}
 
 

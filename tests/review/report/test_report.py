@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mslg.review.report import write_report
-from mslg.review.report.data import as_data
-from mslg.review.report.gather import gather
+from mslg.review.report.embedded_json import embed_json
 from mslg.review.report.render import render
+from mslg.review.report.report_data import read_report_data
 from tests.support.run_folders import CLASSES, STATEMENTS, picture, run_folder
 
 HOSTILE = (
@@ -71,10 +71,10 @@ def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run", summary=STATEMENTS))
     assert "About 20 of 60 labels are wrong" in page.text
     assert "17 to 24, 90 % interval. 30 are flagged and listed, worst first." in page.text
-    assert "Of the first 60 listed about 34 % (28 to 40) are really wrong." in page.text
-    assert "Estimated on 40 clean samples that carry a given and a verified label." in page.text
+    assert "Of the first 60 on the list, about 34 % (28 to 40) are wrong." in page.text
+    assert "Estimated on 40 clean samples with given and verified labels." in page.text
     assert "It helped a great deal." in page.text
-    assert "+10.0 −2.0 and +20.0" in page.text
+    assert "+10.0 −2.0 to +20.0" in page.text
     assert "Which class is labelled as which" in page.text
     assert "this run estimated no" not in page.text
     assert page.data["precision"][0] == {"depth": 10, "estimate": 0.99, "low": 0.97, "high": 1.0}
@@ -85,7 +85,7 @@ def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
         run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
     )
     assert "30 of 60 labels look wrong" in page.text
-    assert "how many labels are wrong in all: this run made no estimate of it" in page.text
+    assert "how many labels are wrong in all: this run has no estimate" in page.text
     assert "whether simpler training would have done as well: too few" in page.text
     assert "Did it help?" not in page.text
 
@@ -141,13 +141,13 @@ def test_names_and_texts_stay_text(tmp_path: Path, kind: str) -> None:
 
 def test_data_cannot_end_its_script() -> None:
     value = {"a": "</script><!-- & \u2028\u2029"}
-    text = as_data(value)
+    text = embed_json(value)
     assert not re.search("[<>&\u2028\u2029]", text)
     assert json.loads(text) == value
 
 
 def test_a_page_that_grows_too_large_gets_smaller_pictures_then_fewer(tmp_path: Path) -> None:
-    run = gather(run_folder(tmp_path / "run", samples=12, side=160), cards=12)
+    run = read_report_data(run_folder(tmp_path / "run", samples=12, side=160), cards=12)
     whole = render(run)
     smaller = render(run, budget=len(whole) * 2 // 3)
     assert len(smaller) <= len(whole) * 2 // 3
@@ -167,8 +167,8 @@ def test_a_thousand_large_pictures_stay_below_20_megabytes(tmp_path: Path) -> No
 
 def test_a_run_from_before_there_were_suspects_has_a_page_without_cards(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run", suspects=0))
-    assert "made before suspects were kept" in page.text
-    assert "Quality of the labels by class" in page.text
+    assert "has no suspects.parquet" in page.text
+    assert "Label quality by class" in page.text
     assert page.data["cards"] == []
 
 
@@ -193,7 +193,7 @@ WRONG = {
     "no run": (["classes.json", "config.toml"], "is not a run's folder: it has no config.toml"),
     "not finished": (
         ["labels.parquet"],
-        "has no labels.parquet yet; the run is not finished: go on with it by mslg fit",
+        "is not finished (it has no labels.parquet); finish it: mslg fit",
     ),
 }
 
@@ -204,14 +204,14 @@ def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path, name: str) -
     folder = run_folder(tmp_path / "run")
     for file in lost:
         (folder / file).unlink()
-    with pytest.raises(FileNotFoundError, match=re.escape(message)):
+    with pytest.raises((FileNotFoundError, ValueError), match=re.escape(message)):
         write_report(folder)
 
 
 def test_a_failed_run_says_that_it_failed(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", summary={"state": "failed", "error": "the loss became nan"})
     (folder / "labels.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match="its training failed: the loss became nan"):
+    with pytest.raises(ValueError, match="its training failed: the loss became nan"):
         write_report(folder)
 
 

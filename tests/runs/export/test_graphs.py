@@ -171,7 +171,7 @@ def test_features_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capl
     settings = merged({**DIGITS, "data": data, "train": {"epochs": 2}})
     fit_settings(settings, output=tmp_path / "run", progress=False)
     path = mslg.export(tmp_path / "run", to="pt2")
-    assert "takes features of mlp, which is not part of what is exported" in caplog.text
+    assert "takes features of mlp, which is not part of the export" in caplog.text
     extra = {"features_of": ""}
     torch.export.load(path, extra_files=extra)
     assert json.loads(extra["features_of"]) == {"network": "mlp", "prepare": ["normalise-0.5"]}

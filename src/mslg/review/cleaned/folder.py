@@ -1,4 +1,4 @@
-"""A cleaned data set as an image folder: a folder for each class, with copies of the files or links to them."""
+"""A cleaned data set as an image folder: one folder per class, with copies of the files or links to them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from ...runtime.files import replacing_folder
 from .samples import Sample
 
-MARK = ".mslg.json"  # tells a folder that was written here, and may be replaced, from any other
+MARK = ".mslg.json"  # in folders written here: no others are replaced
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
-LONGEST = 200  # bytes of a name, of the 255 that file systems allow
+LONGEST = 200  # bytes of a name; file systems allow 255
 SHOWN = 5
 
 
 def write_folder(
     path: Path, pieces: Iterator[list[Sample]], classes: Sequence[str], *, link: bool, force: bool
 ) -> dict[str, str]:
-    """Built beside its place and moved there when complete. Returns the classes whose folders have other names."""
+    """The folder appears when it is complete. Returns the classes whose folders have other names."""
     _check_place(path, force)
     names = folder_names(classes)
     with replacing_folder(path) as temporary:
@@ -42,22 +42,21 @@ def write_folder(
                 _place(source, temporary / folder / _free(safe_name(source.name), taken[folder]), link)
         if missing:
             raise FileNotFoundError(
-                f"{len(missing)} files are not there, such as {', '.join(missing[:SHOWN])}; relative paths are seen "
-                "from the folder in which mslg fit was run: go there"
+                f"{len(missing)} files are missing, such as {', '.join(missing[:SHOWN])}; relative paths start at the "
+                "folder in which mslg fit was run: go there"
             )
         (temporary / MARK).write_text(json.dumps({"format_version": 1, "classes": names}, ensure_ascii=False) + "\n")
     return {name: folder for name, folder in names.items() if name != folder}
 
 
 def folder_names(classes: Sequence[str]) -> dict[str, str]:
-    """A folder for each class that every file system can have, and that is a folder here and nowhere else."""
+    """One folder name per class that is valid on every file system and cannot lead elsewhere."""
     taken: dict[str, int] = {}
     return {name: _free(safe_name(name), taken) for name in classes}
 
 
 def safe_name(name: str) -> str:
-    """A name without what separates folders or means something to a file system. One that begins with a dot would be
-    hidden."""
+    """A name without separators and characters that are special to a file system, and that is not hidden."""
     safe = re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", unicodedata.normalize("NFC", name))
     if len(safe.encode("utf-8", "replace")) > LONGEST:
         ending = Path(safe).suffix[:10]
@@ -69,8 +68,8 @@ def safe_name(name: str) -> str:
 
 
 def _free(name: str, taken: dict[str, int]) -> str:
-    """The name, or with a number where there is one like it already: some file systems know no capitals. `taken` has
-    the last number tried of each name, as a million files may all be called alike."""
+    """The name, with a number if it is taken; case is ignored, as by some file systems. `taken` holds the last number
+    tried for each name, as a million files may all have the same one."""
     stem, dot, suffix = name.rpartition(".")
     base, ending = (stem, f".{suffix}") if dot and stem else (name, "")
     free, number = name, taken.get(name.casefold(), 1)
@@ -105,6 +104,6 @@ def _check_place(path: Path, force: bool) -> None:
 
 
 def _refuse_inside(source: Path, path: Path) -> None:
-    """What is about to be replaced must not hold the files that it is made of."""
+    """The folder to be replaced must not contain the files it is made from."""
     if source.resolve().is_relative_to(path.resolve()):
         raise ValueError(f"{source} lies in {path}, which would be replaced; choose another folder")

@@ -1,7 +1,7 @@
-"""A cleaned data set as Label Studio tasks: what was decided as annotations, the rest as predictions to look at.
+"""A cleaned data set as Label Studio tasks: decided labels as annotations, suggested ones as predictions.
 
-Label Studio shows files of the machine it runs on under /data/local-files/?d=PATH, with PATH below the folder that
-LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names, once LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true.
+Label Studio serves local files under /data/local-files/?d=PATH, with PATH relative to the folder in
+LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, if LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ... import __version__
 from ...runtime.files import replacing, write_atomically
 from .samples import Sample
 
-CHOICES, IMAGE = "label", "image"  # names of the two tags of the labelling interface
+CHOICES, IMAGE = "label", "image"  # names of the two tags in the labelling interface
 DECIDED = ("reviewed", "verified")
 
 
 def write_label_studio(path: Path, pieces: Iterator[list[Sample]], classes: Sequence[str], root: Path) -> None:
-    """A list of tasks, and beside it the labelling interface that they belong to."""
+    """A list of tasks, and the labelling interface for them in an XML file of the same name."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write("[")
         first = True
@@ -59,19 +59,19 @@ def task(sample: Sample, root: Path) -> dict[str, Any]:
             "result": [_choice(sample.suggested_label)],
         }
         if "label_quality" in about:
-            # Label Studio sorts by it: how sure it is to side with, or against, the given label.
-            sides = sample.suggested_label == sample.given_label
-            prediction["score"] = about["label_quality"] if sides else round(1 - about["label_quality"], 6)
+            # Label Studio sorts by it: the probability that the given label is right to be kept, or changed.
+            same = sample.suggested_label == sample.given_label
+            prediction["score"] = about["label_quality"] if same else round(1 - about["label_quality"], 6)
         found["predictions"] = [prediction]
     return found
 
 
 def address(path: str, root: Path) -> str:
-    """Where Label Studio finds a file."""
+    """The address of a file in Label Studio."""
     whole, top = Path(path).absolute(), root.absolute()
     if not whole.is_relative_to(top):
         raise ValueError(
-            f"{whole} is not below {top}; name the folder that Label Studio serves files from with --document-root"
+            f"{whole} is not below {top}; pass the folder from which Label Studio serves files with --document-root"
         )
     return f"/data/local-files/?d={quote(whole.relative_to(top).as_posix())}"
 

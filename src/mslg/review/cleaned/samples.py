@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -10,14 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from ...issues import labels_file
 from ...runs.folder import Run
-from ..decisions import Decisions, Piece, read_decisions
-from ..next_round import DECISIONS, read_division
+from ..decisions import Decision, Decisions, Piece, read_checked_decisions, read_decisions
+from ..division_file import read_division
+from ..next_round import DECISIONS
 
 log = logging.getLogger("mslg")
+
+COLUMNS = ("id", "given_label", "suggested_label", "is_label_issue", "label_quality", "path")
 
 
 class Sample(NamedTuple):
@@ -26,16 +26,16 @@ class Sample(NamedTuple):
     id: str
     label: str
     given_label: str
-    decision: str  # empty where nobody has decided
+    decision: str  # empty if undecided
     label_source: str  # given, suggested, reviewed, or verified: one of the clean set
     path: str | None = None
-    suggested_label: str | None = None
+    suggested_label: str | None = None  # None for clean samples
     label_quality: float | None = None
 
 
 @dataclass
 class Counts:
-    """What became of the samples."""
+    """How many samples have which kind of label."""
 
     by_source: Counter[str] = field(default_factory=Counter)
     removed: int = 0
@@ -46,85 +46,71 @@ class Counts:
         return self.by_source.total()
 
 
-def cleaned(run: Run, decisions: Path | None, *, accept_rest: bool = False) -> tuple[Iterator[list[Sample]], Counts]:
-    """The samples of the run's data in pieces, with decided labels where there are any; and the counts, which are
-    complete when the last piece has been taken. Samples that nobody decided about keep their given label, or with
-    `accept_rest` take the suggested one. Removed ones are left out."""
-    if not (run.path / "labels.parquet").exists():
-        raise FileNotFoundError(f"{run.path} has no labels yet; finish the run: mslg fit -o {run.path} --resume")
+def cleaned_samples(
+    run: Run, decisions: Path | str | None, *, suggested: bool = False
+) -> tuple[Iterator[list[Sample]], Counts]:
+    """The samples of the run's data with the labels decided on, in pieces; and the counts, which are complete when the
+    last piece has been taken. Unreviewed samples keep their given label, or with `suggested` get the suggested one.
+    Removed samples are left out."""
+    run.require_finished(labels_file.NAME)
     found: Decisions = {}
     if decisions is not None:
         classes = run.read_json("classes.json")["classes"]
-        found = read_decisions(decisions, classes=classes, samples=_known(run))
-        _tell_removed_before(run, found)
+        own = run.path / DECISIONS
+        before = read_checked_decisions(own, classes=classes) if own.exists() else {}
+        found = read_decisions(decisions, classes=classes, samples=_known(run, before))
+        _warn_of_removed(run, before, found)
     counts = Counts()
-    return _counted(_pieces(run, found, accept_rest), counts), counts
+    return _counted(_pieces(run, found, suggested), counts), counts
 
 
-def has_paths(run: Run) -> bool:
-    """Whether the samples are files."""
-    return "path" in pq.ParquetFile(run.path / "labels.parquet").schema_arrow.names
-
-
-def _known(run: Run) -> Iterator[Piece]:
-    """Ids and given labels of all samples of the data that the run knows of."""
-    for rows in _row_groups(run, ["id", "given_label"]):
+def _known(run: Run, before: Decisions) -> Iterator[Piece]:
+    """Ids and given labels of all samples that the run knows of."""
+    for rows in labels_file.read_labels(run.path, ["id", "given_label"]):
         yield rows["id"].to_pylist(), rows["given_label"].to_pylist()
     clean = _clean_rows(run)
     yield [row["id"] for row in clean], [row["given_label"] for row in clean]
-    before = _decided_before(run)  # removed samples are nowhere else
-    yield [row["id"] for row in before], [row["given_label"] for row in before]
+    yield list(before), [each.given_label for each in before.values()]  # removed samples are nowhere else
 
 
-def _decided_before(run: Run) -> list[dict[str, str]]:
-    """The decisions that the run was started with."""
-    if not (run.path / DECISIONS).exists():
-        return []
-    with (run.path / DECISIONS).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _tell_removed_before(run: Run, decisions: Decisions) -> None:
+def _warn_of_removed(run: Run, before: Decisions, decisions: Decisions) -> None:
     """A run does not have the samples that were removed before it: a new decision cannot bring one back."""
-    removed = [row["id"] for row in _decided_before(run) if row["decision"] == "remove"]
-    back = [name for name in removed if name in decisions and decisions[name].verified]
+    back = [name for name, each in before.items() if each.removes and _verified(decisions.get(name)) is not None]
     if back:
         log.warning(
-            "%d samples that now have a label were removed before %s was trained, such as '%s': they are left out; "
-            "train a round with these decisions (mslg fit --from %s --decisions FILE) and apply that",
+            "%d samples with a label now were removed before %s was trained, such as '%s': they are left out; train a "
+            "round with these decisions (mslg fit --from %s --decisions FILE) and apply them to that",
             *(len(back), run.path, back[0], run.path),
         )
 
 
-def _pieces(run: Run, decisions: Decisions, accept_rest: bool) -> Iterator[list[Sample]]:
-    columns = ["id", "given_label", "suggested_label", "is_label_issue", "label_quality"]
-    for rows in _row_groups(run, [*columns, *(["path"] if has_paths(run) else [])]):
-        yield [_of_training(row, decisions, accept_rest) for row in rows.to_pylist()]
-    yield [_of_clean(row, decisions) for row in _clean_rows(run)]
+def _pieces(run: Run, decisions: Decisions, suggested: bool) -> Iterator[list[Sample]]:
+    for rows in labels_file.read_labels(run.path, COLUMNS):
+        yield [_of_training(row, decisions.get(row["id"]), suggested) for row in rows.to_pylist()]
+    yield [_of_clean(row, decisions.get(row["id"])) for row in _clean_rows(run)]
 
 
-def _of_training(row: dict[str, Any], decisions: Decisions, accept_rest: bool) -> Sample:
-    decision = decisions.get(row["id"])
-    kind = "" if decision is None else decision.decision
+def _of_training(row: dict[str, Any], decision: Decision | None, suggested: bool) -> Sample:
     label, source = row["given_label"], "given"
-    if decision is not None and decision.verified:
-        label, source = decision.label, "reviewed"
-    elif accept_rest and row["is_label_issue"]:
+    if (verified := _verified(decision)) is not None:
+        label, source = verified, "reviewed"
+    elif suggested and row["is_label_issue"]:
         label, source = row["suggested_label"], "suggested"
+    kind = "" if decision is None else decision.decision
     about = (row.get("path"), row["suggested_label"], row["label_quality"])
     return Sample(row["id"], label, row["given_label"], kind, source, *about)
 
 
-def _of_clean(row: dict[str, Any], decisions: Decisions) -> Sample:
-    """A sample of the clean set. What was reviewed in an earlier round may be reviewed again; what was verified
-    before any round stands."""
-    label, source, kind = row["label"], "verified", ""
-    if row["part"] == "reviewed":
-        source = "reviewed"
-        decision = decisions.get(row["id"])
-        if decision is not None:
-            kind, label = decision.decision, decision.label if decision.verified else label
-    return Sample(row["id"], label, row["given_label"], kind, source, row.get("path"))
+def _of_clean(row: dict[str, Any], decision: Decision | None) -> Sample:
+    """A sample of the clean set. Samples of earlier reviews may be reviewed again; verified labels are final."""
+    if row["part"] != "reviewed":
+        return Sample(row["id"], row["label"], row["given_label"], "", "verified", row.get("path"))
+    label, kind = _verified(decision) or row["label"], "" if decision is None else decision.decision
+    return Sample(row["id"], label, row["given_label"], kind, "reviewed", row.get("path"))
+
+
+def _verified(decision: Decision | None) -> str | None:
+    return None if decision is None else decision.verified_label
 
 
 def _counted(pieces: Iterator[list[Sample]], counts: Counts) -> Iterator[list[Sample]]:
@@ -137,15 +123,6 @@ def _counted(pieces: Iterator[list[Sample]], counts: Counts) -> Iterator[list[Sa
             yield kept
 
 
-def _row_groups(run: Run, columns: list[str]) -> Iterator[pa.Table]:
-    """One at a time: the table may be larger than memory."""
-    file = pq.ParquetFile(run.path / "labels.parquet")
-    for group in range(file.num_row_groups):
-        yield file.read_row_group(group, columns=columns)
-
-
 def _clean_rows(run: Run) -> list[dict[str, Any]]:
-    """The clean samples that are samples of the data."""
-    table = read_division(run)
-    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
-    return [row for row in rows if row["in_data"]]
+    """The clean samples that were taken out of the data."""
+    return [row for row in read_division(run.path).to_pylist() if row["in_data"]]

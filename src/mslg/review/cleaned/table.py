@@ -1,4 +1,4 @@
-"""A cleaned data set as a table: id, label, path of files, given_label, decision, label_source."""
+"""A cleaned data set as a table: id, label, path if the samples are files, given_label, decision, label_source."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ COLUMNS = ("id", "label", "given_label", "decision", "label_source")
 
 
 def write_parquet(path: Path, pieces: Iterator[list[Sample]], files: bool) -> None:
-    """Piece by piece: there may be more samples than fit into memory."""
+    """One row group per piece."""
     names = _columns(files)
     schema = pa.schema([(name, pa.string()) for name in names], {"format_version": str(FORMAT)})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         for piece in pieces:
-            columns = zip(*_rows(piece, names, path))
+            columns = zip(*_rows(piece, names, path), strict=True)
             writer.write_table(pa.table([pa.array(column, pa.string()) for column in columns], schema=schema))
 
 
@@ -47,12 +47,12 @@ def _rows(piece: list[Sample], names: tuple[str, ...], table: Path) -> Iterator[
 
 
 def _below(path: str, folder: Path) -> str:
-    """Relative to the table where the file is below its folder, so that the table can be read as a manifest; else in
-    full, as a path from where the command ran would mean another file to whoever reads the table."""
+    """Relative to the table if the file is below its folder, so that the table is a manifest; else absolute, as a path
+    relative to the working directory would mean another file to whoever reads the table."""
     whole, here = _full(Path(path)), _full(folder)
     return whole.relative_to(here).as_posix() if whole.is_relative_to(here) else str(whole)
 
 
 def _full(path: Path) -> Path:
-    """Links stay as they are, unless `..` makes a file seem to lie below a folder that it is beside."""
+    """Links are not resolved, unless `..` makes a file seem to be below a folder that it is not in."""
     return path.resolve() if ".." in path.parts else path.absolute()

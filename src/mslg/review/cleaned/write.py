@@ -1,60 +1,124 @@
-"""A cleaned data set as a file or a folder, in the format asked for."""
+"""A cleaned data set as a file or a folder. `mslg apply` and `mslg export` both write with these functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from ...issues.labels_file import columns_of
 from ...registry import unknown
+from ...runs.export import refuse_existing
+from ...runs.folder import Run
 from .folder import write_folder
 from .label_studio import write_label_studio
-from .samples import Sample
+from .samples import Counts, Sample, cleaned_samples
 from .table import write_csv, write_parquet
 
+log = logging.getLogger("mslg")
+
 FORMATS = ("parquet", "csv", "label-studio", "imagefolder")
-OF_FILES = ("label-studio", "imagefolder")  # formats that only samples which are files can have
+OF_FILES = ("label-studio", "imagefolder")  # formats that need samples that are files
 
 
-def format_of(path: Path, asked: str | None) -> str:
-    """The format asked for, or the one that the name of the file tells."""
-    if asked is not None and asked not in FORMATS:
-        raise unknown("format", asked, FORMATS)
-    told = asked or path.suffix.removeprefix(".")
-    if told not in FORMATS:
+class Written(NamedTuple):
+    """What was written."""
+
+    counts: Counts
+    folders: dict[str, str]  # of classes whose names no folder can have
+
+
+def format_of(path: Path, to: str | None) -> str:
+    """The format asked for, or the one that the file's name ends in."""
+    if to is not None and to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    found = to or path.suffix.removeprefix(".")
+    if found not in FORMATS:
         raise ValueError(
-            f"{path} does not tell its format; end it in .parquet or .csv, or name one with --to: {', '.join(FORMATS)}"
+            f"the format of {path} is not clear; end it in .parquet or .csv, or name one with --to: "
+            f"{', '.join(FORMATS)}"
         )
-    return told
+    return found
 
 
-def write(
+def write_cleaned(
+    run: Run,
     path: Path,
-    pieces: Iterator[list[Sample]],
-    kind: str,
+    to: str,
     *,
-    classes: Sequence[str],
-    files: bool,
+    decisions: Path | str | None = None,
+    suggested: bool = False,
     link: bool = False,
-    document_root: Path = Path("/"),
+    document_root: Path | str = "/",
+    force: bool = False,
+) -> Written:
+    """Write the data of a run with corrected labels: as decided, else as given, or with `suggested` as suggested."""
+    pieces, counts = cleaned_samples(run, decisions, suggested=suggested)
+    return Written(counts, _write(run, path, to, pieces, link=link, document_root=document_root, force=force))
+
+
+def export_imagefolder(
+    run: Run,
+    path: Path,
+    *,
+    force: bool = False,
+    decisions: Path | str | None = None,
+    suggested: bool = False,
+    link: bool = False,
+) -> None:
+    """One folder per class. Copies, or with `link` hard links, and symbolic ones to another file system."""
+    done = write_cleaned(run, path, "imagefolder", decisions=decisions, suggested=suggested, link=link, force=force)
+    counts = done.counts
+    log.info("%d files, %d not under the given label; %d removed", counts.samples, counts.changed, counts.removed)
+    for name, folder in done.folders.items():
+        log.info("class '%s' is in the folder '%s'", name, folder)
+
+
+def export_label_studio(
+    run: Run,
+    path: Path,
+    *,
+    force: bool = False,
+    all: bool = False,
+    decisions: Path | str | None = None,
+    document_root: Path | str = "/",
+) -> None:
+    """Flagged samples (with `all`, all training samples) as tasks with the suggested label as a prediction to confirm,
+    and the labelling interface as XML."""
+    pieces, _ = cleaned_samples(run, decisions)
+    tasks = (
+        [
+            sample
+            for sample in piece
+            if sample.suggested_label is not None and (all or sample.suggested_label != sample.given_label)
+        ]
+        for piece in pieces
+    )
+    _write(run, path, "label-studio", tasks, document_root=document_root, force=force)
+
+
+def _write(
+    run: Run,
+    path: Path,
+    to: str,
+    pieces: Iterator[list[Sample]],
+    *,
+    link: bool = False,
+    document_root: Path | str = "/",
     force: bool = False,
 ) -> dict[str, str]:
-    """Write the samples; `files` says whether they are files. Returns the classes whose folders are named otherwise."""
-    if kind in OF_FILES and not files:
+    classes, files = run.read_json("classes.json")["classes"], "path" in columns_of(run.path)
+    if to in OF_FILES and not files:
         raise ValueError(
-            f"the samples of this run are no files, so they cannot be written as {kind}; write a table (.parquet or "
-            ".csv) and give it to mslg fit with --labels"
+            f"the samples of this run are not files, so they cannot be written as {to}; write a table (.parquet or "
+            ".csv) and pass it to mslg fit with --labels"
         )
-    if kind == "imagefolder":
+    if to == "imagefolder":
         return write_folder(path, pieces, classes, link=link, force=force)
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} is already there; choose another name, or replace it with --force")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "label-studio":
-        write_label_studio(path, pieces, classes, document_root)
-    elif kind == "csv":
-        write_csv(path, pieces, files)
+    refuse_existing(path, force)
+    if to == "label-studio":
+        write_label_studio(path, pieces, classes, Path(document_root))
     else:
-        write_parquet(path, pieces, files)
+        (write_csv if to == "csv" else write_parquet)(path, pieces, files)
     return {}

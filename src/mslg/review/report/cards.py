@@ -1,4 +1,4 @@
-"""The suspects as the page needs them: short keys, class numbers instead of names, pictures as data."""
+"""The suspects as JSON for the page: short keys, class numbers instead of names, pictures as data URLs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from PIL import Image
 
-from .data import size_of
+from .embedded_json import embedded_size
 
 BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
-SMALLER = (128, 80)  # pixels: pictures are made so small when the page grows too large
+SMALLER = (128, 80)  # pixels: sizes of pictures tried in turn if the page is too large
 PNG = b"\x89PNG"
 
 Card = dict[str, Any]
@@ -24,16 +24,16 @@ Card = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cards:
-    """The suspects on the page, the clean samples they name, and what the page lacks."""
+    """The suspects on the page and the clean samples they refer to."""
 
     shown: list[Card]  # worst first
     clean: list[Card]
     epochs: list[int]
-    ids: list[str]  # of all suspects that the run has kept
+    ids: list[str]  # of all suspects of the run
     missing: str | None = None  # why there are none
 
     def payload(self) -> dict[str, Any]:
-        """What goes into the page: only those clean samples that are named."""
+        """The JSON of the page, with only those clean samples that are referred to."""
         named = sorted({place for card in self.shown for place in card["nearest"]})
         place = {old: new for new, old in enumerate(named)}
         shown = [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in self.shown]
@@ -41,11 +41,10 @@ class Cards:
 
 
 def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
-    """The worst suspects of a run, at most so many."""
+    """The worst suspects of a run, at most `most`."""
     path = folder / "suspects.parquet"
     if not path.exists():
-        why = "This run was made before suspects were kept beside the labels: run it again to review them here."
-        return Cards([], [], [], [], why)
+        return Cards([], [], [], [], "The run's folder has no suspects.parquet, so there is nothing to review.")
     ids = pq.read_table(path, columns=["id"])["id"].to_pylist()
     if not ids:
         return Cards([], [], [], [], "No sample of this run has a label quality, so there is nothing to review.")
@@ -64,16 +63,16 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
 
 
 def smaller(cards: Cards, side: int) -> Cards:
-    """The same with pictures of at most so many pixels."""
+    """The same with pictures of at most `side` pixels."""
     return replace(cards, shown=[{**card, "view": _shrunk(card["view"], side)} for card in cards.shown])
 
 
 def fitting(cards: Cards, room: int) -> Cards:
-    """As many of the cards as fit into so many bytes, worst first."""
+    """As many of the cards as fit into `room` bytes, worst first."""
     kept, used, seen = [], 0, set[int]()
     for card in cards.shown:
         new = set(card["nearest"]) - seen
-        used += size_of(card) + sum(size_of(cards.clean[place]) for place in new)
+        used += embedded_size(card) + sum(embedded_size(cards.clean[place]) for place in new)
         if used > room:
             break
         seen |= new
@@ -106,7 +105,7 @@ def _rounded(value: float) -> float:
 
 
 def _view(row: Card) -> Card:
-    """A view as JSON; a picture also tells its size, so that small ones can be drawn with sharp pixels."""
+    """A preview as JSON; a picture has its size, so that small ones can be drawn with sharp pixels."""
     kind, content = row["view_kind"], row["view"]
     if kind == "text":
         return {"kind": "text", "text": content.decode(errors="replace")}

@@ -1,4 +1,4 @@
-"""Curves as SVG, drawn by hand: no library, no colour of their own (the page's style has those of both themes)."""
+"""Charts as SVG without a library. Their colours are in the page's style, for both themes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 560, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
-DOTS = 60  # points up to which each is marked
+DOTS = 60  # points up to which each has a marker
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture of some lines, with their names and numbers."""
+    """A chart of some lines, with their names and numbers."""
 
     title: str
-    across: str  # what the horizontal axis is
+    across: str  # label of the horizontal axis
     series: Sequence[Series]
     percent: bool = True
     log: bool = False  # whether the horizontal axis is
 
     def numbers(self) -> list[tuple[str, list[str]]]:
-        """One row a place on the horizontal axis: the text alternative."""
+        """One row per value of the horizontal axis: the text alternative."""
         places = sorted({x for series in self.series for x, _ in series.points})
         values = [dict(series.points) for series in self.series]
         return [(f"{x:,g}", [self.words(line[x]) if x in line else "" for line in values]) for x in places]
@@ -43,7 +43,7 @@ class Chart:
         return f"{100 * value:.1f} %" if self.percent else f"{value:.3g}"
 
     def summary(self) -> str:
-        """The picture in a sentence, for those who cannot see it."""
+        """The chart in a sentence, for screen readers."""
         ends = [
             f"{line.name} from {self.words(line.points[0][1])} to {self.words(line.points[-1][1])}"
             for line in self.series
@@ -51,7 +51,7 @@ class Chart:
         return f"{self.title}: {'; '.join(ends)}"
 
     def svg(self) -> Markup:
-        """The picture."""
+        """The chart."""
         xs = [x for series in self.series for x, _ in series.points]
         ys = [y for series in self.series for _, y in series.points]
         ys += [y for series in self.series for pair in series.band or [] for y in pair]
@@ -93,12 +93,12 @@ class Chart:
         drawn = Markup("")
         if series.band is not None:
             xs = [x for x, _ in points]
-            lows, highs = zip(*series.band)
-            outline = [*zip(xs, map(up, highs)), *reversed(list(zip(xs, map(up, lows))))]
+            lows, highs = zip(*series.band, strict=True)
+            outline = [*zip(xs, map(up, highs), strict=True), *reversed(list(zip(xs, map(up, lows), strict=True)))]
             drawn += Markup('<polygon class="band s{}" points="{}"/>').format(place, _points(outline))
         drawn += Markup('<polyline class="line s{}" points="{}"/>').format(place, _points(points))
         if len(points) <= DOTS:
-            for (x, y), (left, right) in zip(points, series.points):
+            for (x, y), (left, right) in zip(points, series.points, strict=True):
                 drawn += Markup('<circle class="dot s{}" cx="{}" cy="{}" r="2.4"><title>{}</title></circle>').format(
                     place, _at(x), _at(y), f"{series.name}, {self.across} {left:,g}: {self.words(right)}"
                 )
@@ -138,7 +138,7 @@ def _tick_words(ticks: Sequence[float], percent: bool) -> Callable[[float], str]
 
 
 def _places(xs: list[float], *, log: bool, most: int = 8) -> list[float]:
-    """Values of the horizontal axis to write down: not too many, the first of them and round ones."""
+    """Values to label on the horizontal axis: not too many, the first of them and round ones."""
     if len(xs) <= (5 if log else most):
         return xs
     if log:

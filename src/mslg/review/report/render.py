@@ -1,4 +1,4 @@
-"""From what was gathered to the page: one file, nothing fetched, nothing from the data ever run."""
+"""The page: one file that loads nothing else and runs nothing from the data."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from . import words
+from . import findings
 from .cards import SMALLER, Cards, fitting, smaller
-from .data import as_data, size_of
-from .gather import Gathered
-from .naming import named, short, visible
+from .embedded_json import embed_json, embedded_size
+from .report_data import ReportData
+from .safe_text import named, short, visible
 
 BUDGET = 19_500_000  # bytes of a page
 SCRIPTS = ("elements.js", "decisions.js", "card.js", "review.js", "page.js")
-ROWS = 40  # classes and pairs that are shown at once; more are folded away
+ROWS = 40  # classes shown at once; more are collapsed
 MOST_ROWS = 1_000
 
 
-def render(run: Gathered, budget: int = BUDGET) -> bytes:
-    """The page, within so many bytes: first with smaller pictures, then with fewer of them."""
+def render(run: ReportData, budget: int = BUDGET) -> bytes:
+    """The page, at most `budget` bytes: first with smaller pictures, then with fewer of them."""
     page = _page(run)
     for side in SMALLER:
         if len(page) <= budget:
@@ -34,11 +34,11 @@ def render(run: Gathered, budget: int = BUDGET) -> bytes:
     if len(page) <= budget:
         return page
     payload = run.cards.payload()
-    rest = len(page) - sum(map(size_of, [*payload["cards"], *payload["clean"]]))
+    rest = len(page) - sum(map(embedded_size, [*payload["cards"], *payload["clean"]]))
     return _page(replace(run, cards=fitting(run.cards, budget - rest)))
 
 
-def _page(run: Gathered) -> bytes:
+def _page(run: ReportData) -> bytes:
     files = resources.files("mslg.review.report") / "page"
     style = (files / "page.css").read_text(encoding="utf-8")
     parts = [(files / name).read_text(encoding="utf-8") for name in SCRIPTS]
@@ -57,8 +57,8 @@ def _page(run: Gathered) -> bytes:
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        data=as_data(_data(run)),
-        words=words,
+        data=embed_json(_data(run)),
+        findings=findings,
         named=named,
         short=short,
         shown_text=_shown_text,
@@ -72,12 +72,12 @@ def _page(run: Gathered) -> bytes:
     return text.encode(errors="replace")
 
 
-def _data(run: Gathered) -> dict[str, Any]:
+def _data(run: ReportData) -> dict[str, Any]:
     return {
         "fingerprint": run.fingerprint,
         "run": run.name,
         "classes": run.classes if run.cards.shown else [],
-        "precision": words.stated_precision(run),
+        "precision": findings.list_precision(run),
         **run.cards.payload(),
     }
 
@@ -89,7 +89,7 @@ def _why(cards: Cards) -> str | None:
 
 
 def _policy(style: str, script: str) -> str:
-    """What the browser may do with the page: run our script and style, show pictures that are in it, nothing else."""
+    """The content security policy: our script and style, pictures inside the page, nothing else."""
     return (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -113,5 +113,5 @@ def _percent(value: float | None, digits: int = 1) -> str:
 
 
 def _heat(value: float) -> str:
-    """One of eleven shades, by class: the page allows no style of its own on an element."""
+    """One of eleven CSS classes: the policy forbids inline styles."""
     return f"h{round(10 * max(0.0, min(1.0, value)))}"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def refuse_existing(path: Path, force: bool) -> None:
-    """Nothing is overwritten unasked, and no folder is taken for a file."""
+    """Refuse to overwrite without `force`, and to replace a folder by a file."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file")
     if path.exists() and not force:
-        raise FileExistsError(f"{path} is already there; choose another name, or replace it with --force (force=True)")
+        raise FileExistsError(f"{path} already exists; choose another name, or replace it with --force (force=True)")
     path.parent.mkdir(parents=True, exist_ok=True)

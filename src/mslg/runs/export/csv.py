@@ -1,4 +1,4 @@
-"""The table of labels as CSV: labels.parquet without its soft labels, or with them as a column for each class."""
+"""labels.parquet as CSV: without its soft labels, or with them in one column per class."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from ...issues.labels_file import NAME, read_labels
 from ...runtime.files import replacing
 from ..folder import Run
 from . import refuse_existing
 
 
 def write(run: Run, path: Path, *, force: bool = False, soft: bool = False) -> None:
-    """Piece by piece: the table may be larger than memory."""
+    """One row group at a time: the table may be larger than memory."""
     refuse_existing(path, force)
     classes = run.read_json("classes.json")["classes"]
-    table = pq.ParquetFile(run.path / "labels.parquet")
-    columns = [name for name in table.schema_arrow.names if name != "soft_label"]
-    schema = pa.schema([table.schema_arrow.field(name) for name in columns])
-    if soft:
-        for name in classes:
-            schema = schema.append(pa.field(f"p_{name}", pa.float32()))
+    fields = [field for field in pq.read_schema(run.path / NAME) if field.name != "soft_label"]
+    columns = [field.name for field in fields]
+    schema = pa.schema([*fields, *(pa.field(f"p_{name}", pa.float32()) for name in classes if soft)])
     with replacing(path) as temporary, pa_csv.CSVWriter(temporary, schema) as writer:
-        for group in range(table.num_row_groups):
-            rows = table.read_row_group(group)
+        for rows in read_labels(run.path):
             parts = [rows[name] for name in columns]
             if soft:
                 parts += [pc.list_element(rows["soft_label"], place) for place in range(len(classes))]
-            writer.write_table(pa.table([part.cast(field.type) for part, field in zip(parts, schema)], schema=schema))
+            writer.write_table(
+                pa.table([part.cast(field.type) for part, field in zip(parts, schema, strict=True)], schema=schema)
+            )

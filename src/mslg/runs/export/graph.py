@@ -1,4 +1,4 @@
-"""A run's model as a graph that needs neither mslg nor the code of the network, for batches of any size."""
+"""A run's model as a graph that needs neither mslg nor the network's code, for batches of any size."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..load_model import Model, load_model
 
 log = logging.getLogger("mslg")
 
-TOLERANCE = 1e-4  # of logits, relative and absolute: more is another model
+TOLERANCE = 1e-4  # of logits, relative and absolute
 
 
 class Graph(NamedTuple):
-    """What was traced, and what the file tells about it."""
+    """A traced model and its metadata."""
 
     program: ExportedProgram
     model: Model
@@ -31,23 +31,23 @@ class Graph(NamedTuple):
     about: dict[str, str]
 
     def example(self) -> tuple[Tensor, ...]:
-        """Made-up inputs, one after another."""
+        """Made-up inputs as positional arguments."""
         return in_order(self.model.example())
 
 
-class ByPlace(nn.Module):
-    """A model whose inputs come one after another: torch.export cannot vary the batch size of free keywords."""
+class Positional(nn.Module):
+    """A model with positional inputs: torch.export cannot vary the batch size of keyword arguments."""
 
     def __init__(self, model: Model, names: list[str]) -> None:
         super().__init__()
         self.model, self.names = model, names
 
     def forward(self, *parts: Tensor) -> Tensor:
-        logits: Tensor = self.model(**dict(zip(self.names, parts)))
+        logits: Tensor = self.model(**dict(zip(self.names, parts, strict=True)))
         return logits
 
 
-def traced(run: Run, network: Any, prepare: Any) -> Graph:
+def trace(run: Run, network: Any, prepare: Any) -> Graph:
     """Trace the run's model on made-up inputs. Resizing and normalising are part of the graph, softmax is not."""
     model = load_model(run.path, network, prepare=prepare).cpu()
     example = model.example()
@@ -61,47 +61,47 @@ def traced(run: Run, network: Any, prepare: Any) -> Graph:
     shapes = (tuple({0: Dim("batch")} for _ in parts),)
     try:
         with quiet(), torch.no_grad():
-            program = torch.export.export(ByPlace(model, names) if kwargs else model, parts, dynamic_shapes=shapes)
+            program = torch.export.export(Positional(model, names) if kwargs else model, parts, dynamic_shapes=shapes)
     except Exception as error:  # whatever the network's own code does not allow
         why = " ".join(str(error).split())[:300]
         raise ValueError(
             f"{type(model.network).__name__} cannot be exported as a graph ({why}); --to safetensors keeps the weights"
         ) from error
     if (features := model.about.get("features_of")) is not None:
-        log.warning("the model takes features of %s, which is not part of what is exported", features["network"])
-    return Graph(program, model, names, _told(run, model, names))
+        log.warning("the model takes features of %s, which is not part of the export", features["network"])
+    return Graph(program, model, names, _metadata(run, model, names))
 
 
 def in_order(inputs: Inputs) -> tuple[Tensor, ...]:
-    """The parts of the inputs one after another, as the graph takes them."""
+    """The inputs as positional arguments, as the graph takes them."""
     args, kwargs = arguments(inputs)
     return (*args, *kwargs.values())
 
 
 def check(graph: Graph, predict: Callable[..., Tensor]) -> None:
-    """Refuse a file that does not give what the network gives."""
+    """Refuse a file whose outputs differ from the network's."""
     for count in (1, 3):  # neither is the size that was traced
         example = graph.model.example(count)
         with torch.no_grad():
             wanted, found = call(graph.model, example), predict(*in_order(example))
         if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
             raise ArithmeticError(
-                f"what was exported gives other outputs than {type(graph.model.network).__name__}, so nothing was "
+                f"the exported graph gives other outputs than {type(graph.model.network).__name__}, so nothing was "
                 "written; --to safetensors keeps the weights"
             )
 
 
-def _told(run: Run, model: Model, names: list[str]) -> dict[str, str]:
+def _metadata(run: Run, model: Model, names: list[str]) -> dict[str, str]:
     words = model.prepare.words
     found = {
         "mslg_version": __version__,
         "classes": json.dumps(model.classes, ensure_ascii=False),
-        "inputs": json.dumps(dict(zip(names, _parts(model.about["inputs"])))),
+        "inputs": json.dumps(dict(zip(names, _parts(model.about["inputs"]), strict=True))),
         "prepare": json.dumps({"words": words, "in_graph": True}),
         "features_of": json.dumps(model.about.get("features_of")),
         "outputs": "logits; softmax gives probabilities",
     }
-    if (vocabulary := run.path / "vocabulary.json").exists():  # texts become rows by these words
+    if (vocabulary := run.path / "vocabulary.json").exists():  # needed to encode texts
         found["vocabulary"] = vocabulary.read_text(encoding="utf-8")
     return found
 
@@ -114,7 +114,7 @@ def _parts(inputs: Any) -> list[Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """torch's exporters talk about what is none of the user's business."""
+    """Silence the exporters of torch, which warn about their own internals."""
     import warnings
 
     before = {name: logging.getLogger(name).level for name in ("torch.onnx", "torch.export", "onnxscript")}

@@ -1,4 +1,4 @@
-"""The model as an ONNX graph, with the names of its classes and its preparation in the metadata."""
+"""The model as an ONNX graph, with class names and preparation in the metadata."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from torch import Tensor
 from ...runtime.files import write_atomically
 from ..folder import Run
 from . import refuse_existing
-from .graph import Graph, check, quiet, traced
+from .graph import Graph, check, quiet, trace
 
 log = logging.getLogger("mslg")
 
-MOST = 2**31 - 1  # bytes that an ONNX file can have
+MOST = 2**31 - 1  # bytes of an ONNX file
 
 
 def write(run: Run, path: Path, *, force: bool = False, network: Any = None, prepare: Any = None) -> None:
-    """PredictionHistory, convert, compare where onnxruntime is installed, and only then write."""
+    """Trace, convert, compare if onnxruntime is installed, and only then write."""
     refuse_existing(path, force)
     for package in ("onnx", "onnxscript"):
         _need(package)
-    graph = traced(run, network, prepare)
+    graph = trace(run, network, prepare)
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.program.state_dict.values())
     if size >= MOST:
-        raise ValueError(f"the weights have {size:,} bytes, more than an ONNX file can; --to pt2 has no such limit")
+        raise ValueError(
+            f"the weights have {size:,} bytes, more than an ONNX file can have; --to pt2 has no such limit"
+        )
     content = _converted(graph)
     try:
         runtime = import_module("onnxruntime")
@@ -63,7 +65,7 @@ def _check(graph: Graph, content: bytes, runtime: Any) -> None:
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
     def predict(*parts: Tensor) -> Tensor:
-        values = {name: part.numpy() for name, part in zip(graph.names, parts)}
+        values = {name: part.numpy() for name, part in zip(graph.names, parts, strict=True)}
         return torch.from_numpy(session.run(None, values)[0])
 
     check(graph, predict)

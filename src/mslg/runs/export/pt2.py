@@ -11,13 +11,13 @@ import torch
 from ...runtime.files import write_atomically
 from ..folder import Run
 from . import refuse_existing
-from .graph import check, quiet, traced
+from .graph import check, quiet, trace
 
 
 def write(run: Run, path: Path, *, force: bool = False, network: Any = None, prepare: Any = None) -> None:
-    """Trace, save, load, compare, and only then write. The facts about it are extra files of the archive."""
+    """Trace, save, load, compare, and only then write. The metadata are extra files of the archive."""
     refuse_existing(path, force)
-    graph = traced(run, network, prepare)
+    graph = trace(run, network, prepare)
     content = BytesIO()
     with quiet():
         torch.export.save(graph.program, content, extra_files=graph.about)

@@ -1,4 +1,4 @@
-"""A folder to hand on: weights, how to build the network, class names, and the model card as its README."""
+"""A folder to share: weights, how to build the network, class names, and the model card as README."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CARD = "README.md"
 
 
 def write(run: Run, path: Path, *, force: bool = False) -> None:
-    """`mslg.load_model(folder)` opens it again."""
+    """Read it with `mslg.load_model(folder)`."""
     _check_place(path, force)
     text = card(run)
     with replacing_folder(path) as temporary:
@@ -33,4 +33,4 @@ def _check_place(path: Path, force: bool) -> None:
     if there and not force:
         raise FileExistsError(f"{path} is not empty; choose another folder, or replace it with --force (force=True)")
     if others := sorted(there - {*FILES, VOCABULARY, CARD}):
-        raise FileExistsError(f"{path} holds other things too, such as {others[0]}, and will not be deleted")
+        raise FileExistsError(f"{path} also contains other files, such as {others[0]}, and will not be deleted")

@@ -1,4 +1,4 @@
-"""The model card: what a model is, what it was trained on, how good it is and what is not known, on one page."""
+"""The model card: what a model is, what it was trained on, how good it is and what is unknown, on one page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ...runtime.files import write_atomically
 from ..folder import Run
 
 NAME = "model_card.md"
-Z = 1.6449  # of 90 %, both sides
-SHOWN = 30  # classes that are named
+Z = 1.6449  # two-sided 90 %
+SHOWN = 30  # classes listed
 
 
 class Markdown(str):
-    """Text that may stand in the page as it is."""
+    """Text that is Markdown already."""
 
 
 class Accuracy(NamedTuple):
-    """A share of right answers and how sure it is (Wilson's interval, 90 %)."""
+    """An accuracy with its Wilson interval, 90 %."""
 
     share: float
     samples: int
@@ -40,12 +40,11 @@ def write_card(run: Run) -> Path:
 
 
 def card(run: Run) -> str:
-    """The card as Markdown, from the summary, the settings and model.json. Names from the data are shown, and nothing
-    in them is taken for Markdown or HTML."""
+    """The card as Markdown, from the summary, the settings and model.json. Names from the data are escaped."""
     template = (resources.files("mslg.runs.model_card") / "card.md.j2").read_text(encoding="utf-8")
     environment = Environment(
         loader=DictLoader({"card": template}),
-        autoescape=False,  # that would be for HTML; `finalize` does it for Markdown
+        autoescape=False,  # for HTML; `finalize` escapes Markdown
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -73,14 +72,14 @@ def card(run: Run) -> str:
 
 
 def escaped(text: str) -> Markdown:
-    """Text from elsewhere as one line in which nothing is Markdown or HTML."""
+    """Text as one line in which all Markdown and HTML is escaped."""
     line = re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", text)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return Markdown(re.sub(r"([\\`*_\[\]|#~$!])", r"\\\1", line))
 
 
 def code(value: object) -> Markdown:
-    """A setting, in a cell of a table."""
+    """A setting as code in a table cell."""
     line = re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", str(value)).replace("`", "'").strip() or " "
     return Markdown("`" + line.replace("|", r"\|") + "`")
 
@@ -104,7 +103,7 @@ def _held_out(summary: Mapping[str, Any]) -> Accuracy | None:
 
 
 def _star(inputs: Any) -> Markdown:
-    """How inputs of several parts are handed to a function."""
+    """How inputs of several parts are passed to the model."""
     if isinstance(inputs, list):
         return Markdown("*")
     return Markdown("" if inputs is None or isinstance(inputs.get("shape"), list) else "**")

@@ -1,11 +1,11 @@
-// The one sample that is being judged, in full.
+// The current sample in full.
 
 const role = (card, number) => (number === card.given ? "given" : number === card.suggested ? "suggested" : "other");
 const flagged = (card) => card.given !== card.suggested;
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
-  return flagged(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, not questioned`;
+  return flagged(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, not flagged`;
 }
 
 function showCard(card, decision) {
@@ -17,13 +17,13 @@ function showCard(card, decision) {
     ...label("Given", "given", card.given),
     ...label("Suggested", "suggested", card.suggested),
     ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
-    element("dt", { title: "How probable it is that the given label is right" }, "Quality"),
+    element("dt", { title: "Probability that the given label is right" }, "Quality"),
     element("dd", { class: "quality-row" }, bar(card.quality, "quality"), element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2))),
   );
   byId("soft").replaceChildren(...card.soft.map((entry, place) => softBar(card, entry, place)));
   byId("history").replaceChildren(...history(card));
   const nearest = card.nearest.map((place) => cleanSample(card, data.clean[place]));
-  byId("nearest").replaceChildren(...(nearest.length ? nearest : [element("li", { class: "none" }, "None is known.")]));
+  byId("nearest").replaceChildren(...(nearest.length ? nearest : [element("li", { class: "none" }, "None.")]));
   showDecision(card, decision);
 }
 
@@ -81,11 +81,11 @@ function cleanSample(card, sample) {
   return element("li", { title: short(sample.id) }, face, element("span", { class: "unseen" }, "verified as "), name);
 }
 
-// How probable the given label was, epoch by epoch, and below it what was predicted instead.
+// The probability of the given label by epoch, and below it the predicted classes.
 function history(card) {
   const [width, height, foot] = [320, 64, 10];
   const { epochs } = data;
-  if (!card.history.length) return [element("p", { class: "none" }, "None was kept.")];
+  if (!card.history.length) return [element("p", { class: "none" }, "Not recorded.")];
   const step = width / card.history.length;
   const points = card.history.map((share, place) => `${((place + 0.5) * step).toFixed(1)},${(2 + (1 - share) * (height - 4)).toFixed(1)}`);
   const squares = card.guesses.map((guess, place) =>

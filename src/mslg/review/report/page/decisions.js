@@ -1,4 +1,4 @@
-// What the reviewer has decided: kept in this browser, undone, written to files and read from them.
+// The reviewer's decisions: stored in this browser, undone, written to files and read from them.
 
 const KINDS = {
   accept: "accepted",
@@ -88,7 +88,7 @@ class Decisions {
     return `${JSON.stringify({ format_version: 1, decisions: named }, null, 1)}\n`;
   }
 
-  // Takes over what a file says of the cards on this page; returns how many rows it has and how many were used.
+  // Loads the decisions of a file about the cards on this page; returns how many rows it has and how many were used.
   load(text) {
     const rows = text.trimStart().startsWith("{") ? jsonRows(text) : csvRows(text);
     const labels = new Set(data.classes);

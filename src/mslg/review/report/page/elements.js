@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const LONGEST = 80;
-// Controls, soft hyphen, zero-width and bidirectional marks, separators: as in naming.py.
+// Controls, soft hyphen, zero-width and bidirectional marks, separators: as in safe_text.py.
 const UNSEEN = /[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
 const byId = (id) => document.getElementById(id);
@@ -21,7 +21,7 @@ const drawn = (tag, attributes = {}, ...children) =>
 
 const code = (character) => `⟪U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟫`;
 const visible = (text) => text.replace(UNSEEN, code);
-// A text keeps its lines; marks that turn its direction round become visible.
+// A text keeps its lines; marks that change its direction become visible.
 const visibleText = (text) => text.replace(UNSEEN, (character) => ("\n\t\r".includes(character) ? character : code(character)));
 
 function short(text, longest = LONGEST) {
@@ -69,7 +69,7 @@ function picture(view, words) {
   return element("img", { src: view.data, alt: words, class: small ? "pixels" : null, width: view.width, height: view.height });
 }
 
-// A view in a small place: of a tile, or of a clean sample.
+// A small preview, in a tile or of a clean sample.
 function thumbnail(view) {
   if (view.kind === "image") return picture(view, "");
   if (view.kind === "values") return strip(view, 64, 48);

@@ -1,4 +1,4 @@
-// Going through the samples: which are listed, which one is looked at, and what is decided about it.
+// The review: the filtered list, the current sample, and its decision.
 
 const PAGE = 24;
 const STATES = {
@@ -129,7 +129,7 @@ class Review {
     return element("li", {}, button);
   }
 
-  // Of the first samples that are all reviewed: how many were really wrong, beside what the run said before.
+  // Of the first samples that are all reviewed: how many were wrong, next to the run's estimate.
   precision() {
     let [depth, judged, wrong] = [0, 0, 0];
     for (const card of this.cards.filter(flagged)) {
@@ -142,11 +142,11 @@ class Review {
     }
     if (judged < 5) return "";
     const [low, high] = interval(wrong, judged);
-    const found = `Of the first ${count(depth)}, ${count(wrong)} of ${count(judged)} judged were really wrong: ${percent(wrong / judged)} (${percent(low)} to ${percent(high)}).`;
+    const found = `Of the first ${count(depth)}, ${count(wrong)} of ${count(judged)} reviewed were wrong: ${percent(wrong / judged)} (${percent(low)} to ${percent(high)}).`;
     const stated = data.precision.reduce((best, row) => (best && Math.abs(best.depth - depth) <= Math.abs(row.depth - depth) ? best : row), null);
     if (!stated) return found;
     const range = stated.low === undefined ? "" : ` (${percent(stated.low)} to ${percent(stated.high)})`;
-    return `${found} The run had said ${percent(stated.estimate)}${range} for the first ${count(stated.depth)}.`;
+    return `${found} The run's estimate was ${percent(stated.estimate)}${range} for the first ${count(stated.depth)}.`;
   }
 
   goTo(card) {
@@ -194,7 +194,7 @@ class Review {
     try {
       const { all, used } = this.decisions.load(await file.text());
       this.refresh();
-      announce(`${count(used)} of ${count(all)} decisions taken over${used < all ? "; the others are about other samples, labels or suggestions" : ""}.`);
+      announce(`${count(used)} of ${count(all)} decisions loaded${used < all ? "; the others are about other samples, labels or suggestions" : ""}.`);
     } catch (error) {
       announce(`${file.name} cannot be read as decisions: ${error.message}.`);
     }

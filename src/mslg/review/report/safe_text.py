@@ -1,4 +1,4 @@
-"""Names out of the data, made safe to look at: short, and without characters that hide or turn round what follows."""
+"""Names from the data made safe to display: short, and without invisible or direction-changing characters."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from markupsafe import Markup
 
 LONGEST = 80
-# Controls, soft hyphen, zero-width and bidirectional marks, line and paragraph separators: none has a look of its own.
+# Controls, soft hyphen, zero-width and bidirectional marks, line and paragraph separators: all invisible.
 UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
 
 
 def visible(text: str) -> str:
-    """The text with a code in place of every character that cannot be seen."""
+    """The text with a code instead of every invisible character."""
     return UNSEEN.sub(lambda match: f"⟪U+{ord(match[0]):04X}⟫", text)
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """The text as it is shown in a small place."""
+    """The text shortened in the middle."""
     text = text if len(text) <= 2 * longest else text[:longest] + "…" + text[-longest:]  # a long one is not searched
     text = visible(text)
     if len(text) <= longest:
@@ -29,7 +29,7 @@ def short(text: str, longest: int = LONGEST) -> str:
 
 
 def named(text: str, longest: int = LONGEST, kind: str = "name") -> Markup:
-    """A name as HTML: set apart from the direction of the text around it, and longer on demand."""
+    """A name as HTML: isolated from the direction of the surrounding text, with the long form as a tooltip."""
     shown = short(text, longest)
     if shown == text:
         return Markup('<bdi class="{}">{}</bdi>').format(kind, shown)

@@ -1,4 +1,4 @@
-"""What the numbers of a run mean, in sentences; and in plain words what a run cannot tell."""
+"""The findings of a run: headline, tiles, charts, and what it cannot tell."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .charts import Chart, Series
-from .gather import Gathered
+from .report_data import ReportData
 
-FIRST = 200  # depth of the list whose precision is told in the headline
-MATRIX = 30  # classes up to which the transition matrix is shown as one
-PAIRS = 30  # of classes that are listed instead
+FIRST = 200  # depth of the list whose precision is in the headline
+MATRIX = 30  # classes up to which the transition matrix is shown as a matrix
+PAIRS = 30  # its largest entries that are listed otherwise
 
-STATES = {"done": "finished", "stopped": "stopped early, when its time was used up", "failed": "failed"}
+STATES = {"done": "finished", "stopped": "stopped early, at the end of its time budget", "failed": "failed"}
 BASES = {
-    "pairs": "estimated on {} clean samples that carry a given and a verified label",
-    "injected": "estimated on {} clean samples, some of whose labels were made wrong on purpose",
+    "pairs": "estimated on {} clean samples with given and verified labels",
+    "injected": "estimated on {} clean samples with injected noise",
 }
 CURVES = {
     "Accuracy": {
@@ -45,14 +45,14 @@ class Tile(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """The finding in one sentence, and what stands behind it."""
+    """The finding in one sentence, and the details."""
 
     title: str
     sentences: list[str]
 
 
-def headline(run: Gathered) -> Headline:
-    """How many labels are wrong, and how far the list can be trusted."""
+def headline(run: ReportData) -> Headline:
+    """How many labels are wrong, and how far to trust the list."""
     errors: Mapping[str, Any] = run.summary.get("label_errors") or {}
     found, all_ = run.labels.flagged, run.labels.samples
     count = errors.get("count") or {}
@@ -61,17 +61,17 @@ def headline(run: Gathered) -> Headline:
     sentences = [f"{count['low']:,.0f} to {count['high']:,.0f}, 90 % interval."] if count.get("low") is not None else []
     sentences[0:1] = [" ".join([*sentences, f"{found:,} are flagged and listed, worst first."])]
     if (first := _at_depth(errors)) is not None:
-        sentences.append(f"Of the first {first['depth']:,} listed about {_about(first)} are really wrong.")
+        sentences.append(f"Of the first {first['depth']:,} on the list, about {_about(first)} are wrong.")
     flagged = errors.get("flagged") or {}
     if flagged.get("estimate") is not None:
-        sentences.append(f"Of all {flagged['depth']:,} flagged about {_about(flagged)} are.")
+        sentences.append(f"Of all {flagged['depth']:,} flagged, about {_about(flagged)} are.")
     basis = BASES.get(str(errors.get("basis")), "").format(f"{errors.get('samples') or 0:,}")
     if basis:
         sentences.append(f"{basis[0].upper()}{basis[1:]}.")
     return Headline(f"About {estimate:,.0f} of {all_:,} labels are wrong", sentences)
 
 
-def tiles(run: Gathered) -> list[Tile]:
+def tiles(run: ReportData) -> list[Tile]:
     """The numbers at the top."""
     last = run.summary.get("last", {})
     parts = run.summary.get("clean_samples", {})
@@ -91,32 +91,30 @@ def tiles(run: Gathered) -> list[Tile]:
     return found
 
 
-def missing(run: Gathered) -> list[str]:
-    """What this run cannot tell, and why."""
+def missing(run: ReportData) -> list[str]:
+    """What is unknown, and why."""
     summary, found = run.summary, []
     errors = summary.get("label_errors") or {}
     if not errors.get("count"):
-        found.append(f"how many labels are wrong in all: {errors.get('why') or 'this run made no estimate of it'}")
+        found.append(f"how many labels are wrong in all: {errors.get('why') or 'this run has no estimate'}")
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls"):
         why = str(comparison.get("verdict", "this run was not compared with any")).removeprefix("not compared: ")
         found.append(f"whether simpler training would have done as well: {why}")
     if not summary.get("transition"):
-        found.append("which class is mistaken for which: this run estimated no transition matrix")
+        found.append("which class is labelled as which: this run has no transition matrix")
     last = summary.get("last", {})
     if last.get("test/accuracy") is None and last.get("report/accuracy") is None:
-        found.append(
-            "how accurate the model is: there is no test set, and fewer than 200 clean samples are all needed to learn"
-        )
+        found.append("how accurate the model is: there is no test set, and it takes 200 clean samples to hold some out")
     return found
 
 
-def charts(run: Gathered) -> list[Chart]:
+def charts(run: ReportData) -> list[Chart]:
     """Curves over the epochs."""
     found = []
     for title, lines in CURVES.items():
         if title.endswith("the given ones") and any("given/accuracy" in entry for entry in run.history):
-            continue  # where true labels are known, this says less than the chart before it
+            continue  # with true labels, the chart before it says more
         series = [
             Series(name, points)
             for key, name in lines.items()
@@ -127,44 +125,44 @@ def charts(run: Gathered) -> list[Chart]:
     return found
 
 
-def precision_chart(run: Gathered) -> Chart | None:
-    """How many of the listed labels are really wrong, the further down the list the fewer."""
+def precision_chart(run: ReportData) -> Chart | None:
+    """The precision of the list by depth."""
     rows = [row for row in _precision(run.summary.get("label_errors") or {}) if row["depth"] > 0]
     if len(rows) < 2:
         return None
     band = [(row["low"], row["high"]) for row in rows] if all(row.get("low") is not None for row in rows) else None
-    line = Series("really wrong", [(row["depth"], row["estimate"]) for row in rows], band)
+    line = Series("wrong", [(row["depth"], row["estimate"]) for row in rows], band)
     return Chart(
-        "Listed labels that are really wrong",
+        "Labels on the list that are wrong",
         "samples from the top of the list",
         [line],
         log=rows[-1]["depth"] > 20 * rows[0]["depth"],
     )
 
 
-def stated_precision(run: Gathered) -> list[dict[str, float]]:
-    """What the run says of its list, for comparison with what a person finds."""
+def list_precision(run: ReportData) -> list[dict[str, float]]:
+    """The estimated precision by depth, for comparison with what the reviewer finds."""
     return [
         {key: row[key] for key in ("depth", "estimate", "low", "high") if row.get(key) is not None}
         for row in _precision(run.summary.get("label_errors") or {})
     ]
 
 
-def transition(run: Gathered) -> list[list[float]] | None:
-    """The matrix, if it is small enough to be shown as one."""
+def transition(run: ReportData) -> list[list[float]] | None:
+    """The matrix, if it is small enough to be shown."""
     matrix = run.summary.get("transition")
     return matrix if matrix and len(run.classes) <= MATRIX else None
 
 
-def transition_pairs(run: Gathered) -> list[tuple[int, int, float]]:
+def transition_pairs(run: ReportData) -> list[tuple[int, int, float]]:
     """The largest entries off the diagonal: true class, given class, share."""
     matrix = run.summary.get("transition") or []
     pairs = [(row, column, share) for row, line in enumerate(matrix) for column, share in enumerate(line)]
     return sorted((pair for pair in pairs if pair[0] != pair[1]), key=lambda pair: -pair[2])[:PAIRS]
 
 
-def about(run: Gathered) -> list[tuple[str, str]]:
-    """What kind of run it was."""
+def about(run: ReportData) -> list[tuple[str, str]]:
+    """The main settings."""
     config, summary = run.config, run.summary
     data, network, train = (config.get(table, {}) for table in ("data", "network", "train"))
     found = [
@@ -189,8 +187,8 @@ def _noise(data: Mapping[str, Any]) -> str:
 
 def _parts(parts: Mapping[str, int]) -> str:
     if not (parts.get("select") or parts.get("report")):
-        return "all of them steer the learning"
-    return f"{parts.get('meta', 0):,} steer, {parts.get('select', 0):,} select, {parts.get('report', 0):,} report"
+        return "all used for training"
+    return f"{parts.get('meta', 0):,} meta, {parts.get('select', 0):,} select, {parts.get('report', 0):,} report"
 
 
 def _precision(errors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -199,7 +197,7 @@ def _precision(errors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _at_depth(errors: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The deepest entry that a person may well get through."""
+    """The deepest entry that a reviewer may well reach."""
     rows = _precision(errors)
     return next((row for row in reversed(rows) if row["depth"] <= FIRST), rows[0] if rows else None)
 

@@ -1,0 +1,103 @@
+"""What label issues are found from, as arrays: given labels, predicted probabilities and verified labels. They may come
+from a method trained here (`from_training`) or from any other model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.sample_table import pieces_of
+from ..noise.transition_matrix import count
+from ..runtime.seeds import generator
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The given labels of some samples and what a model predicts for them.
+
+    The functions take positions (a tensor) and return what belongs to these samples: the probabilities of all of them
+    may be larger than memory.
+    """
+
+    given: Tensor  # (samples,) class numbers
+    classes: Sequence[str]
+    probs: Callable[[Tensor], Tensor]  # (positions, classes)
+    ids: Callable[[Tensor], list[str]]
+    paths: Callable[[Tensor], list[str]] | None = None  # where the samples are files
+    soft_labels: Callable[[Tensor], Tensor | None] = lambda positions: None  # learned ones; None: the probabilities
+    known: Tensor | None = None  # (samples,) bool: whether there is a prediction; None: there always is
+    predicted_in_training: Tensor | None = None  # (samples,) class predicted at the last visit, before its step
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def pieces(self) -> list[Tensor]:
+        """All positions, as many at a time as fit into memory."""
+        return pieces_of(torch.arange(len(self)), len(self.classes))
+
+    def is_known(self, positions: Tensor) -> Tensor:
+        """(positions,) whether there is a prediction."""
+        return torch.ones(len(positions), dtype=torch.bool) if self.known is None else self.known[positions]
+
+    def joint_counts(self) -> Tensor:
+        """(classes, classes) how often a class is predicted (row) for a sample given another (column). Predictions made
+        during training are preferred: the finished network has memorised some of the given labels."""
+        return self._counts(final=False)
+
+    def all_joint_counts(self) -> Tensor:
+        """(1 or 2, classes, classes) the same by all kinds of predictions there are."""
+        kinds = (True,) if self.predicted_in_training is None else (False, True)
+        return torch.stack([self._counts(final=final) for final in kinds])
+
+    def _counts(self, *, final: bool) -> Tensor:
+        counts = torch.zeros(len(self.classes), len(self.classes), dtype=torch.float64)
+        for piece in self.pieces():
+            here, before = piece[self.is_known(piece)], self.predicted_in_training
+            predicted = self.probs(here).argmax(1) if final or before is None else before[here].long()
+            counts += count(self.given[here], predicted, len(self.classes))
+        return counts
+
+
+class VerifiedSamples(NamedTuple):
+    """Clean samples with predictions from a model that was not trained on them."""
+
+    probs: Tensor  # (samples, classes)
+    given: Tensor  # −1 where unknown
+    verified: Tensor
+    sample: Tensor  # which clean sample this is: with injected noise, each occurs several times
+
+    def at(self, chosen: Tensor) -> VerifiedSamples:
+        return VerifiedSamples(*(part[chosen] for part in self))
+
+    def with_given(self) -> VerifiedSamples:
+        """Those whose given label is known, each a sample of its own."""
+        found = self.at(self.given >= 0)
+        return found._replace(sample=torch.arange(len(found.given)))
+
+    def folds(self) -> Tensor:
+        """(samples,) the fold of each; all copies of a sample are in the same one."""
+        order = torch.randperm(int(self.sample.max()) + 1, generator=generator(0, "folds"))
+        return order[self.sample] % FOLDS
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is verified.
+
+    `pairs` are (given, verified) labels of random samples; the transition matrix is counted on them. `held_out` are
+    other samples, to which the posterior's weights are fitted and on which its worth is measured. `in_sample` take
+    their place for the weights where nothing is held out; nothing can be measured on those.
+    """
+
+    held_out: VerifiedSamples | None = None
+    pairs: tuple[Tensor, Tensor] | None = None
+    in_sample: VerifiedSamples | None = None
+    reviewed: int = 0  # samples that a review has taken out of those predicted
+    reviewed_wrong: int = 0  # how many of these had a wrong label
+    seed: int = 0

@@ -1,0 +1,119 @@
+"""From a trained method to label issues: its predictions, its clean samples and its prediction history as arrays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ..data.sample_table import pieces_of
+from ..data.samples import Samples
+from ..data.splits import Splits
+from ..data.stores import Located
+from ..training.evaluation import predictions as predict
+from ..training.method import Method
+from ..training.prediction_history import PredictionHistory
+from .error_rate import missing_evidence
+from .evidence import Evidence, Predictions, VerifiedSamples
+from .ranked_list import LabelIssues, rank_labels
+
+log = logging.getLogger("mslg")
+
+LEAST_AGREEMENT = (
+    0.7  # of the mean probability of given labels during training: with less, final predictions are ignored
+)
+
+
+def rank_training_labels(
+    method: Method, data: Splits, history: PredictionHistory, *, fdr: float | None = None
+) -> LabelIssues:
+    """The label issues of the training samples, by the finished network's predictions for them."""
+    training = method.training
+    method.eval()
+    predict_training_samples(method, data, history)
+    if not _agrees(history, data):
+        log.warning(
+            "the finished network is worse on its own training samples than it was during training, as batch norm is "
+            "after few steps: the list uses the predictions made during training; train longer or in smaller batches"
+        )
+        history.final = None
+    issues = rank_labels(training_predictions(method, data, history), evidence_of(method, data), fdr=fdr)
+    method.train(training)
+    return issues
+
+
+def predict_training_samples(method: Method, data: Splits, history: PredictionHistory) -> None:
+    """Fill the history's final predictions. The method must be in evaluation mode."""
+    table = history.begin_final()
+    with torch.inference_mode(), method.computing():
+        for batch in data.in_order():
+            table[batch.index] = method.predict(batch.inputs).exp()
+
+
+def training_predictions(method: Method, data: Splits, history: PredictionHistory) -> Predictions:
+    """What the method predicts for its training samples."""
+    index, source = data.train.index, data.source
+    store = source.store
+    return Predictions(
+        given=data.train.label,
+        classes=source.classes,
+        probs=lambda positions: history.said(index[positions]),
+        ids=lambda positions: [source.ids[place] for place in index[positions].tolist()],
+        paths=(lambda positions: [str(store.path(place)) for place in index[positions].tolist()])
+        if isinstance(store, Located)
+        else None,
+        soft_labels=lambda positions: method.soft_labels(index[positions].to(method.task.device)),
+        known=torch.cat([history.seen(piece) for piece in pieces_of(index, 1)]),
+        predicted_in_training=torch.cat([history.last_predicted[piece].cpu() for piece in pieces_of(index, 1)]),
+    )
+
+
+def evidence_of(method: Method, data: Splits) -> Evidence:
+    """What the clean samples say. The method must be in evaluation mode."""
+    held_out = verified_samples(method, data, (data.select, data.report))
+    return Evidence(
+        held_out,
+        pairs=data.pairs,
+        in_sample=verified_samples(method, data, (data.unbiased_clean,)) if held_out is None else None,
+        reviewed=data.decided,
+        reviewed_wrong=data.decided_wrong,
+        seed=data.seed,
+    )
+
+
+def verified_samples(method: Method, data: Splits, parts: Iterable[Samples | None]) -> VerifiedSamples | None:
+    """These clean samples with the method's predictions; None if there are none."""
+    present = [part for part in parts if part is not None and len(part)]
+    if not present:
+        return None
+    probs = torch.cat([predict(method, data, part) for part in present]).exp().clone()  # out of inference mode
+    given = torch.cat([_given(part) for part in present])
+    return VerifiedSamples(probs, given, torch.cat([part.label for part in present]), torch.arange(len(given)))
+
+
+def missing_clean_samples(data: Splits) -> str | None:
+    """What these splits lack for an error rate, if anything."""
+    given = [_given(part) for part in (data.select, data.report) if part is not None]
+    return missing_evidence(
+        torch.cat(given) if given else torch.empty(0),
+        pairs=data.pairs is not None,
+        classes=int(data.train.label.max()) + 1,
+    )
+
+
+def _given(part: Samples) -> Tensor:
+    return torch.full_like(part.label, -1) if part.given is None else part.given
+
+
+def _agrees(history: PredictionHistory, data: Splits) -> bool:
+    """Whether final predictions agree with the given labels about as well as those made during training did."""
+    assert history.final is not None
+    final = before = 0.0
+    for piece in pieces_of(data.train.index, history.classes):
+        index = piece[history.seen(piece)]
+        given = history.given[index.to(history.given.device)].cpu().unsqueeze(1)
+        final += float(history.final[index].gather(1, given).sum(dtype=torch.float64))
+        before += float(history.mean[index].cpu().gather(1, given).sum(dtype=torch.float64))
+    return final >= LEAST_AGREEMENT * before

@@ -1,0 +1,64 @@
+"""labels.parquet: one row per training sample, in the order of the data.
+
+id, given_label, predicted_label  as text
+is_label_issue   whether the label is flagged
+label_quality    the probability that the given label is right; NaN for a sample that was never trained on
+suggested_label  the given label unless it is flagged
+soft_label       (classes,) the learned label, or the prediction of methods that learn none
+rank             from 0, the worst label
+path             where the samples are files
+
+The file may be larger than memory: it is written and read one row group at a time. Reading it needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..runtime.files import replacing
+
+NAME = "labels.parquet"
+FORMAT = 1
+SCHEMA = pa.schema(
+    [
+        ("id", pa.large_string()),
+        ("given_label", pa.large_string()),
+        ("predicted_label", pa.large_string()),
+        ("is_label_issue", pa.bool_()),
+        ("label_quality", pa.float32()),
+        ("suggested_label", pa.large_string()),
+        ("soft_label", pa.list_(pa.float32())),
+        ("rank", pa.int64()),
+    ],
+    {"format_version": str(FORMAT)},
+)
+PATH = pa.field("path", pa.large_string())
+
+
+def write_labels(folder: Path, tables: Iterable[pa.Table]) -> None:
+    """Write the rows into a run's folder, one row group per table."""
+    rows = iter(tables)
+    first = next(rows)
+    with replacing(folder / NAME) as temporary, pq.ParquetWriter(temporary, first.schema) as writer:
+        writer.write_table(first)
+        for table in rows:
+            writer.write_table(table)
+
+
+def columns_of(folder: Path) -> list[str]:
+    """The columns in a run's folder: `path` is there only if the samples are files."""
+    names: list[str] = pq.read_schema(folder / NAME).names
+    return names
+
+
+def read_labels(folder: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows in a run's folder, one row group at a time; with only these columns, of which `path` may be missing."""
+    with pq.ParquetFile(folder / NAME) as file:
+        present = file.schema_arrow.names
+        names = present if columns is None else [name for name in columns if name != "path" or name in present]
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=names)
