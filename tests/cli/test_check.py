@@ -18,9 +18,9 @@ from mslg.data.check import inspect
 from mslg.data.images import Reading
 from mslg.data.source import Source
 from mslg.runs.open_data import open_clean, open_named
-from tests.cli.test_cli import mslg
 from tests.support import trees
 from tests.support.blobs import blobs
+from tests.support.command import mslg
 
 KEEP = Reading(corrupt="keep")
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mslg.cli.app import app
 from mslg.registry import UnknownName
 from mslg.runs.open_data import open_data
-from tests.cli.test_cli import mslg
+from tests.support.command import mslg
 
 
 @pytest.fixture

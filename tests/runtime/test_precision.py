@@ -26,6 +26,7 @@ from tests.support.blobs import blobs, small_network
 from tests.support.every_method import EPOCHS, problem
 from tests.support.method_problems import Problem, check_resume
 from tests.support.method_problems import problem as small_problem
+from tests.support.every_method import EPOCHS, problem
 
 CPU = torch.device("cpu")
 
