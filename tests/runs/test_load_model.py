@@ -17,7 +17,7 @@ from mslg.fitting.fit import fit_settings
 from mslg.runs.load_model import load_model
 from mslg.runs.recipes import merged
 from tests.support.blobs import small_network
-from tests.support.short_runs import CLEAN, DIGITS, FAST, NOISY, Parts
+from tests.support.short_runs import CLEAN, DATA, DIGITS, FAST, NOISY, Parts
 
 
 def test_a_network_by_name_is_built_again_and_prepares_its_images_itself(tmp_path: Path) -> None:
