@@ -11,8 +11,8 @@ SELECT = "select/accuracy"
 
 
 def chosen(cells: Iterable[Finished], name: str, *, metric: str = SELECT) -> list[Finished]:
-    """For each column and seed, the cell whose last epoch is best by the metric, as a row with this name. The test set is
-    not used. A failed cell is chosen only if all failed; ties go to the first."""
+    """For each column and seed, the cell whose last epoch is best by the metric, as a row with this name. The test
+    set is not used. A failed cell is chosen only if all failed; ties go to the first."""
     best: dict[tuple[str, int], Finished] = {}
     for cell in cells:
         if cell.state == "done" and metric not in cell.last:
