@@ -31,7 +31,7 @@ def test_steps_and_what_the_loop_adds_are_told_apart(loop_overhead: ModuleType, 
     kind = loop_overhead.Kind(lambda: MLP(8, 10, hidden=[8]), (8,), 16, 3)
     found = loop_overhead.measure(kind, learner, 2, time.perf_counter)
     assert {name for name, value in found.items() if value > 0} == {
-        *("bare_ms", "step_ms", "added_ms", "exam_ms", "checkpoint_ms", "added_percent")
+        *("bare_ms", "step_ms", "added_ms", "evaluation_ms", "checkpoint_ms", "added_percent")
     }
 
 

@@ -19,9 +19,9 @@ from mslg.data.open import open_named
 from mslg.data.open_clean import open_clean
 from mslg.data.readers.options import Reading
 from mslg.data.source import Source
-from tests.cli.test_cli import mslg
 from tests.support import trees
 from tests.support.blobs import blobs
+from tests.support.command import mslg
 
 KEEP = Reading(corrupt="keep")
 

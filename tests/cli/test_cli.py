@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.support.blobs import blobs
-
-
-def mslg(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "mslg", *words], capture_output=True, text=True, cwd=cwd, env=environment, timeout=240
-    )
+from tests.support.command import mslg
 
 
 @pytest.fixture

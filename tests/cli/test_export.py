@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.cli.test_cli import mslg
 from tests.support import trees
+from tests.support.command import mslg
 
 
 @pytest.fixture(scope="module")

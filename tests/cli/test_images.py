@@ -11,8 +11,8 @@ from mslg.data.open import open_named
 from mslg.data.stores import Located
 from mslg.networks.cnn import CNN8
 from mslg.networks.features import extract
-from tests.cli.test_cli import mslg
 from tests.support import trees
+from tests.support.command import mslg
 
 
 def test_features_of_files_still_know_the_files(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mslg.cli.app import app
 from mslg.registry import UnknownName
 from mslg.runs.open_data import open_data
-from tests.cli.test_cli import mslg
+from tests.support.command import mslg
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_labels_and_nothing_is_overwritten_unasked(
     noise("--kind", "pair", "--rate", "0.3")
     first = pd.read_parquet("noisy.parquet")
     for name in ("noisy.parquet", "noisy.png"):
-        with pytest.raises(FileExistsError, match="already there; choose another name, or replace with --force"):
+        with pytest.raises(FileExistsError, match="already exists; choose another name, or overwrite with --force"):
             noise("--kind", "pair", "--rate", "0.3", "--seed", "1")
         Path(name).unlink()
     noise("--kind", "pair", "--rate", "0.3")

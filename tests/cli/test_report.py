@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.cli.test_cli import mslg
 from tests.support.blobs import blobs
+from tests.support.command import mslg
 from tests.support.run_folders import run_folder
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.test_cli import mslg
 from tests.support.blobs import blobs
+from tests.support.command import mslg
 
 DATA = blobs(clean=200)
 

@@ -80,7 +80,7 @@ def test_errors_are_listed_at_the_end(recipe: Path, inline: Inline) -> None:
     told = json.loads(done.stdout)
     assert (told["finished"], told["ran"], len(told["errors"])) == (2, 2, 2)
     assert "could not run odd, uniform-40, seed 0: unknown setting of cross-entropy" in done.stderr
-    assert done.stderr.rstrip().endswith("2 of 4 cells could not be run; the same command tries again")
+    assert done.stderr.rstrip().endswith("2 of 4 cells could not be run; run the same command to retry")
 
 
 def test_an_interrupt_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_an_interrupt_says_how_to_go_on(recipe: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("mslg.sweeps.run.run_all", interrupted)
     done = mslg("sweep", "mine.toml", "-o", "out")
     assert done.exit_code == 130
-    assert done.stderr == "interrupted, 0 of 8 cells done; the same command goes on from there\n"
+    assert done.stderr == "interrupted, 0 of 8 cells done; run the same command to continue\n"
 
 
 def test_a_dry_run_shows_every_setting(recipe: Path, inline: Inline) -> None:
@@ -152,7 +152,7 @@ def _cells(folder: Path) -> list[dict[str, dict[str, float]]]:
 def test_tables(swept: Path, tmp_path: Path) -> None:
     shown = mslg("table", str(swept)).stdout
     assert shown.startswith("Two methods on two noises.\nprotocol clean: 100 samples\n")
-    assert "difference to cross entropy, seed by seed" in shown
+    assert "difference to cross entropy, paired by seed" in shown
     other = mslg("table", str(swept), "--against", "mslg", "--format", "markdown", "--measure", "predictions/accuracy")
     assert "difference to mslg" in other.stdout
     assert "predicted labels of the training set that are right" in other.stdout

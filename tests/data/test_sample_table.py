@@ -13,21 +13,12 @@ import pandas as pd
 import pytest
 import torch
 
-import mslg
 from mslg.data import sample_table as rows
 from mslg.data.sample_table import MappedSampleTable, SampleTable
-from mslg.fitting.result import Result
 from mslg.runs.folder import Run
 from mslg.training.loop import CHECK_EVERY
-from tests.support.blobs import blobs, small_network
-
-SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 16, "seed": 3, "progress": False, "device": "cpu"}
-
-
-def fitted(output: Path, **more: Any) -> Result:
-    data = blobs()
-    clean = (data.clean_x, data.clean_y)
-    return mslg.fit(small_network, (data.x, data.given), clean, output=output, **{**SETTINGS, **more})
+from tests.support.blobs import blobs
+from tests.support.fitted_blobs import fitted
 
 
 @pytest.mark.parametrize("prior", ["given", "matrix"])
@@ -79,7 +70,7 @@ import os, signal, sys
 from pathlib import Path
 from mslg.data import sample_table
 from mslg.runs.folder import Run
-from tests.data.test_sample_table import fitted
+from tests.support.fitted_blobs import fitted
 sample_table.LARGE = 16
 folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
 def killed(position):

@@ -11,6 +11,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import mslg
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-WITH_LINKS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+WITH_LINKS = [*sorted(ROOT.glob("*.md")), *PAGES]
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]\((?P<target>[^()\s]+)\)")
 
@@ -91,10 +92,22 @@ def test_what_is_made_from_the_code_is_up_to_date(path: str) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_the_picture_of_a_step_is_what_its_script_draws() -> None:
-    import one_step
+@pytest.mark.parametrize("name", ["one_step", "architecture"])
+def test_every_figure_is_what_its_script_draws(name: str) -> None:
+    script = import_module(name)
+    assert script.PLACE.read_text() == script.draw(), f"run: python docs/make/{name}.py"
 
-    assert one_step.PLACE.read_text() == one_step.draw(), "run: python docs/make/one_step.py"
+
+def test_the_architecture_names_only_what_exists() -> None:
+    package = Path(mslg.__file__).parent
+    figure = (DOCS / "images" / "architecture.svg").read_text()
+    named = set(
+        re.findall(r"`(?!tests/|docs/|src/)([a-z_]+/[\w./-]*|[a-z_]+\.py)`", (DOCS / "architecture.md").read_text())
+    )
+    named |= {path for line in re.findall(r'class="path"[^>]*>([^<]+)<', figure) for path in line.split()}
+    assert len(named) > 40
+    unbuilt = {"testing.py"}  # to be emptied
+    assert sorted(path for path in named if not (package / path).exists() and path not in unbuilt) == []
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 import mslg
 from mslg.review.export import EXPORTS, NAMES
 from mslg.runs.folder import Run
-from tests.runs.test_load_model import CLEAN, FAST, NOISY
 from tests.support.blobs import small_network
+from tests.support.short_runs import CLEAN, FAST, NOISY
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,14 @@ from PIL import Image
 
 EPOCHS = 6
 CLASSES = ("ant", "bee", "cat")
+# Names that must reach a page as text, never as markup.
+HOSTILE = (
+    "<script>window.pwned=1</script>",
+    "\"'><img src=x onerror=window.pwned=1>",
+    "</script><script>window.pwned=1</script>",
+    "\u202edesrever\u202c",
+    "ten thousand " + 10_000 * "x",
+)
 
 
 def picture(seed: int, side: int = 8, form: str = "PNG") -> bytes:

@@ -56,7 +56,7 @@ def test_a_panel_for_each_column(grid: Grid) -> None:
     assert list(labels[0].lines) == ["mslg"], "only methods with a table have its labels"
     assert list(labels[0].dashed) == ["cross entropy", "mslg"]
     assert panels(grid, {}) == []
-    with pytest.raises(ValueError, match=r"unknown kind of picture 'epoch'. Did you mean 'epochs'"):
+    with pytest.raises(ValueError, match=r"unknown kind of plot 'epoch'. Did you mean 'epochs'"):
         panels(grid, results, "epoch")
     with pytest.raises(ValueError, match="all cells have clean sets of the same size"):
         panels(grid, results, "clean")

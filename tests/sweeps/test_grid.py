@@ -64,18 +64,18 @@ def test_a_digest_names_the_settings_and_not_the_places(tmp_path: Path) -> None:
     for before, after in zip(cells, changed):
         assert (before.digest == after.digest) == (before.column == "uniform-40")
     assert cells[0].placed(root="/here")["data"]["root"] == "/here/files"
-    with pytest.raises(ValueError, match=r"the recipe says \{root\}/files: pass --root, the folder it means"):
+    with pytest.raises(ValueError, match=r"the recipe has the path \{root\}/files; pass the folder"):
         cells[0].placed(root=None)
 
 
 WRONG = {
-    "no sweep": ('[data]\nsource = "digits"\n', "is no recipe of a sweep: it needs the tables"),
+    "no sweep": ('[data]\nsource = "digits"\n', "is not the recipe of a sweep: it needs the tables"),
     "key of sweep": (RECIPE.replace("seeds =", "seed ="), r"unknown key in \[sweep\] 'seed'. Did you mean 'seeds'"),
     "key of a row": (RECIPE + "[rows.x]\nknow = 'all'\n", r"unknown key in \[rows.x\] 'know'. Did you mean 'knows'"),
     "key of a column": (RECIPE + "[columns.x]\nknows = 'all'\n", r"unknown key in \[columns.x\] 'knows'"),
     "key of data": (RECIPE + "[rows.x.data]\nclaen = 3\n", r"unknown key in \[data\] 'claen'. Did you mean 'clean'"),
-    "seeds": (RECIPE.replace("[0, 1]", "[0, 0]"), r"seeds = \[0, 0\]; give whole numbers, each once"),
-    "one seed": (RECIPE.replace("[0, 1]", "4"), "seeds = 4; give whole numbers"),
+    "seeds": (RECIPE.replace("[0, 1]", "[0, 0]"), r"seeds = \[0, 0\]; expected distinct integers"),
+    "one seed": (RECIPE.replace("[0, 1]", "4"), "seeds = 4; expected distinct integers"),
     "reference": (RECIPE.replace('"cross entropy"', '"cross"', 1), "unknown reference row 'cross'. Did you mean"),
     "noise": (RECIPE + "[by_noise.unifrom-40]\nstart = 1.0\n", "write a noise and its percentage, such as uniform-60"),
     "table": (RECIPE + "[methods]\nname = 'x'\n", "unknown table in a recipe 'methods'. Did you mean 'method'"),

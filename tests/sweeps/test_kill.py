@@ -72,5 +72,5 @@ def test_an_interrupted_sweep_ends_cleanly(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     _, talk = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on from there" in talk
+    assert "run the same command to continue" in talk
     assert "Traceback" not in talk

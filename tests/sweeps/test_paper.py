@@ -67,7 +67,7 @@ def test_the_row_chosen_is_the_best_on_clean_samples_not_on_the_test() -> None:
         ("chosen", 2, 0.2),
     ]
     with pytest.raises(
-        ValueError, match="short, uniform, seed 3 has no select/accuracy to choose by; choosing needs 200"
+        ValueError, match="short, uniform, seed 3 has no select/accuracy to select by; selecting needs 200"
     ):
         chosen([cell("short", 3, None, 0.5)], "chosen")
     assert chosen([cell("short", 4, None, 0.0, "failed")], "chosen")[0].state == "failed"

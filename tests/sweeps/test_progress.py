@@ -53,6 +53,6 @@ def test_lines_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "cross entropy        62.5     62.5" in shown
     assert "mslg                 fail     fail" in shown
     assert "cross entropy, uniform-40, seed 0: epoch 2 of 2" in shown
-    assert "mslg, uniform-40, seed 0: getting ready" in shown
+    assert "mslg, uniform-40, seed 0: starting" in shown
     half = Standing(cells, {cells[0].key: results[cells[0].key]}, 2)
     assert [half.place("cross entropy", column) for column in ("uniform-40", "pair-20")] == ["62.5…", "0/2"]

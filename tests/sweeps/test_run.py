@@ -91,7 +91,7 @@ def test_runs_launched_elsewhere_are_collected(tmp_path: Path, grid: Grid, inlin
     (begun / ".config.toml.partial").write_text("killed before it began")
     errors = run_sweep(grid, tmp_path, keep_runs=True, only=lambda cell: cell in cells[:3])
     assert inline.ran == [cells[2].key]
-    assert "was run with train.batch_size = 64, the sweep says 128" in errors[cells[1].key]
+    assert "was run with train.batch_size = 64, but the sweep has 128" in errors[cells[1].key]
     assert set(results(grid, tmp_path)) == {cells[0].key, cells[2].key}
 
     elsewhere = results(grid, tmp_path)[cells[0].key]

@@ -135,7 +135,7 @@ cross entropy                71.5 ± 1.3                 72.5 ± 1.3*
 mslg           73.7 ± 1.4* [74.0 ± 0.2]  61.0 ± 0.0 (1 fail) [fail]
 told †                                –            93.0 ± 1.0 (3/4)
 
-difference to cross entropy, seed by seed, with 95 % intervals
+difference to cross entropy, paired by seed, with 95 % intervals
 
                 uniform-40                      pair-20
 mslg    +2.2* [+1.8, +2.6]   −11.0* [−13.5, −8.5] (3/4)
@@ -143,11 +143,11 @@ told †                   –  +20.0* [+20.0, +20.0] (3/4)
 
 accuracy on the test set in percent, the last epoch: mean ± standard deviation over 4 seeds; *: best
 […]: the paper's number for the same noise, with its own data, networks and protocol
-(n/4): only n seeds are finished, never counted as best; –: none
+(n/4): only n seeds are finished, never marked as best; –: none
 fail: training diverged
-†: is told the noise rate; never counted as best
-differences in percentage points; *: the interval leaves zero out
-(n/4) after a difference: taken over the n seeds that both rows have
+†: knows the noise rate; never marked as best
+differences in percentage points; *: the interval excludes zero
+(n/4) after a difference: over the n seeds that both rows have
 """
 
 
@@ -207,5 +207,5 @@ def test_a_measure_that_a_row_lacks_is_not_a_cell_that_is_missing(grid: Grid) ->
     lines = text(Shown(replace(grid, note="A note."), found, None, {})).splitlines()
     assert lines[4].split() == ["cross", "entropy", "n/a", "n/a"]
     assert lines[6].split() == ["told", "†", "n/a", "n/a", "(3/4)"]
-    assert "n/a: finished, but there is no such number of it" in lines
+    assert "n/a: finished, but without this metric" in lines
     assert "A note." in lines

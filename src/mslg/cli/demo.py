@@ -1,4 +1,4 @@
-"""`mslg demo`: real digits, 40 % of the labels made wrong, and what each method makes of them."""
+"""`mslg demo`: train four methods on real digits with 40 % wrong labels."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ METHODS = {
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the runs and the picture.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the runs and the figure.")] = Path(
         "runs/demo"
     ),
-    seed: Annotated[int, typer.Option(help="Another seed: other noise, other split, other weights.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, the split and the weights.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier demo.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Train on 1,200 real digits with 40 % wrong labels and 100 clean ones: three controls beside MSLG.

@@ -1,4 +1,4 @@
-"""The demo's work: the same noisy digits through several methods, and a picture of corrected ones."""
+"""Several methods on the same noisy digits, and a figure of the corrected labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Corrected:
 def compare(
     methods: Iterable[str], output: Path, *, seed: int = 0, force: bool = False
 ) -> tuple[dict[str, dict[str, float]], Corrected]:
-    """Accuracy of each method on the same data, and the last one's corrected labels."""
+    """Train each method on the same data. Returns their accuracies, and the corrected labels of the last one."""
     data = digits(seed=seed)
     images = torch.cat(list(data.train.store.batches([torch.arange(len(data.train))])))
     true = data.train.label
@@ -71,7 +71,7 @@ def compare(
 
 
 def draw_corrections(corrected: Corrected, path: Path, *, across: int = 10, down: int = 4) -> None:
-    """The samples with the worst labels: what was given, what is suggested, and whether that is right."""
+    """Draw the samples with the worst labels: given label, suggested label, and whether the latter is correct."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -79,7 +79,7 @@ def draw_corrections(corrected: Corrected, path: Path, *, across: int = 10, down
     figure, axes = plt.subplots(down, across, figsize=(1.05 * across, 1.42 * down), dpi=110)
     for axis in axes.flat:
         axis.axis("off")
-    for axis, sample in zip(axes.flat, worst):
+    for axis, sample in zip(axes.flat, worst, strict=False):
         row = corrected.labels.loc[sample]
         right = row["suggested_label"] == str(corrected.true[sample])
         axis.imshow(corrected.images[sample], cmap="gray_r", interpolation="nearest")

@@ -1,4 +1,4 @@
-"""`mslg doctor`: what each way of computing the meta-gradient costs and how exact it is, on your network and data."""
+"""`mslg doctor`: the cost and accuracy of each mode of the meta-gradient on your network and data."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import typer
 
 def doctor(
     data: Annotated[
-        str, typer.Argument(help="Data as for mslg fit: a folder, a file or a data set's name.")
+        str, typer.Argument(help="Data as for mslg fit: a folder, a file or the name of a data set.")
     ] = "digits",
-    network: Annotated[str | None, typer.Option(help="See: mslg list networks; or package.module:factory.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
-    rounds: Annotated[int, typer.Option(help="Times each step is measured; the median counts.")] = 7,
-    look_ahead: Annotated[float, typer.Option(help="The look-ahead distance.")] = 0.002,
+    network: Annotated[str | None, typer.Option(help="A name (mslg list networks) or package.module:factory.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Number of measurements per mode; the median is shown.")] = 7,
+    look_ahead: Annotated[float, typer.Option(help="Look-ahead distance.")] = 0.002,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Show the cost and the error of each mode of the meta-gradient.
+    """Measure what each mode of the meta-gradient costs, and how close it is to the exact gradient.
 
     Example: mslg doctor digits --network mlp
     """

@@ -1,4 +1,4 @@
-"""`mslg noise`: data in; a file of corrupted labels and a picture of what went where out."""
+"""`mslg noise`: write corrupted labels of a data set, and a plot of its transition matrix."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..noise import NOISES
 
 def noise(
     data: Annotated[
-        str, typer.Argument(help="As for mslg fit: a folder, a file, or a data set's name (mslg list datasets).")
+        str,
+        typer.Argument(help="Data as for mslg fit: a folder, a file, or the name of a data set (mslg list datasets)."),
     ],
-    kind: Annotated[str, typer.Option(help="See: mslg list noises.")],
+    kind: Annotated[str, typer.Option(help="Kind of noise (mslg list noises).")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The Parquet file to write; the picture goes beside it.")
+        Path, typer.Option("-o", "--output", help="Parquet file to write; the plot is written beside it.")
     ],
-    rate: Annotated[
-        float | None, typer.Option(help="The share of labels to corrupt; only a matrix knows its own.")
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="Where the files of a named data set are.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same labels.")] = 0,
+    rate: Annotated[float | None, typer.Option(help="Fraction of labels to corrupt; kind matrix has its own.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with the files of a named data set.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the noise: key=value. May be repeated.")
+        list[str] | None, typer.Option("--set", help="Setting of the noise: key=value. Can be repeated.")
     ] = None,
     probabilities: Annotated[
-        Path | None, typer.Option(help="An .npy of (samples, classes), for noise made from a network's view.")
+        Path | None,
+        typer.Option(help="An .npy file, (samples, classes): predicted probabilities, for noise that needs them."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Details, and tracebacks of errors.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show details, and tracebacks of errors.")] = False,
 ) -> None:
-    """Corrupt the labels of a data set, and draw which class became which.
+    """Corrupt the labels of a data set, and plot which class became which.
 
     Examples:
 
@@ -44,11 +44,11 @@ def noise(
 
     mslg noise digits --kind uniform --rate 0.4 --set convention=bernoulli-including -o noisy.parquet
 
-    mslg noise digits --kind feature-dependent --rate 0.4 --set cache=trainable_networks.npz -o noisy.parquet
+    mslg noise digits --kind feature-dependent --rate 0.4 --set cache=students.npz -o noisy.parquet
     """
-    # Only our own details: the libraries that draw and load have very many.
+    # Only our own log: other libraries log a lot.
     logging.getLogger("mslg").setLevel(logging.DEBUG if verbose else logging.INFO)
-    _ = NOISES[kind]  # a name that does not exist is reported before anything is read
+    _ = NOISES[kind]  # an unknown name is reported before anything is read
     picture = output.with_suffix(".png")
     _check_output(output, picture, force)
     given = _assignments(settings or [])
@@ -74,7 +74,9 @@ def noise(
     asked = "" if rate is None else f" (asked for {100 * rate:.2f} %)"
     print(f"{changed} of {len(source)} labels changed, {100 * found.rate:.2f} %{asked}: {output}, {picture}")
     if rate is not None and found.rate < rate - 0.03:
-        print("counts are rounded down in small classes; some kinds fill up with --set fill=true", file=sys.stderr)
+        print(
+            "counts are rounded down in small classes; some kinds make up for it with --set fill=true", file=sys.stderr
+        )
 
 
 def _check_output(output: Path, picture: Path, force: bool) -> None:
@@ -82,7 +84,7 @@ def _check_output(output: Path, picture: Path, force: bool) -> None:
         raise typer.BadParameter(f"the output {output} must end in .parquet")
     there = [str(path) for path in (output, picture) if path.exists()]
     if there and not force:
-        raise FileExistsError(f"{' and '.join(there)} already there; choose another name, or replace with --force")
+        raise FileExistsError(f"{' and '.join(there)} already exists; choose another name, or overwrite with --force")
 
 
 def _assignments(pairs: list[str]) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _assignments(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, mark, text = pair.partition("=")
         if not mark:
-            raise ValueError(f"'{pair}' is not a setting; write --set key=value, such as --set fill=true")
+            raise ValueError(f"'{pair}' is not a setting; expected --set key=value, such as --set fill=true")
         found[key.strip()] = value_of(text.strip())
     return found
 

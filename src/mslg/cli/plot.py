@@ -1,4 +1,4 @@
-"""`mslg plot`: a sweep's results as pictures."""
+"""`mslg plot`: the results of a sweep as curves."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ KINDS = ("epochs", "labels", "clean")
 
 
 def plot(
-    folder: Annotated[Path, typer.Argument(help="The sweep's folder.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the sweep.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf; by default DIR/KIND.png.")
+        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf file; default: DIR/KIND.png.")
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
-            help="epochs: test accuracy over epochs; labels: right labels over epochs; clean: accuracy over the "
+            help="epochs: test accuracy over epochs; labels: correct labels over epochs; clean: accuracy over the "
             "number of clean samples."
         ),
     ] = "epochs",
-    row: Annotated[list[str] | None, typer.Option(help="Only this row. May be repeated.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="Only this column. May be repeated.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Draw only this row. Can be repeated.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Draw only this column. Can be repeated.")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Another recipe than the one in the folder: a name or a .toml file.")
+        str | None, typer.Option(help="Use this recipe instead of the one in the folder: a name or a .toml file.")
     ] = None,
 ) -> None:
-    """Draw a sweep's curves: mean over seeds, with a band of one standard deviation.
+    """Plot the curves of a sweep: mean over seeds, with a band of one standard deviation.
 
     Examples:
 
@@ -42,7 +42,7 @@ def plot(
 
     mslg plot sweeps/mine --kind labels --column uniform-40 -o labels.svg
     """
-    expect_name("kind of picture", kind, KINDS)
+    expect_name("kind of plot", kind, KINDS)
     from ..sweeps.curves import draw, panels
     from ..sweeps.run import open_sweep
 
@@ -50,7 +50,7 @@ def plot(
     chosen = replace(grid, rows=_some("row", grid.rows, row), columns=_some("column", grid.columns, column))
     made = panels(chosen, found, kind)
     if not made:
-        raise ValueError(f"there is nothing to draw yet; run some of it first: mslg sweep RECIPE -o {folder}")
+        raise ValueError(f"there are no results to plot yet; run the sweep first: mslg sweep RECIPE -o {folder}")
     path = output or folder / f"{kind}.png"
     draw(made, path, title=grid.title, kind=kind)
     print(path)

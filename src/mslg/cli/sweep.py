@@ -1,4 +1,4 @@
-"""`mslg sweep`: a recipe of many runs in; the missing ones carried out, their results in one small file."""
+"""`mslg sweep`: run every cell of a recipe that has no result yet."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(help="A sweep's recipe: a name (mslg list recipes) or a .toml file.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The sweep's folder.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe of the sweep: a name (mslg list recipes) or a .toml file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the sweep.")],
     processes: Annotated[
         int | None,
         typer.Option(
             "-j",
             "--processes",
             min=0,
-            help="Runs at a time, one core each; by default all cores, on a GPU 1. 0: only collect.",
+            help="Parallel runs, one core each; default: all cores, or 1 on a GPU. 0: only collect finished runs.",
         ),
     ] = None,
-    root: Annotated[str | None, typer.Option(help="What {root} in the recipe means: where the data is.")] = None,
-    row: Annotated[list[str] | None, typer.Option(help="Only this row. May be repeated.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="Only this column. May be repeated.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only this seed. May be repeated.")] = None,
+    root: Annotated[str | None, typer.Option(help="Folder of the data: the value of {root} in the recipe.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Run only this row. Can be repeated.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Run only this column. Can be repeated.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Run only this seed. Can be repeated.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what each cell would be run with, defaults included; run nothing.")
+        bool, typer.Option("--dry-run", help="Print the settings of each cell, defaults included, and exit.")
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print a command for each missing cell, for a scheduler; run nothing.")
+        bool, typer.Option("--commands", help="Print one command per missing cell, for a scheduler, and exit.")
     ] = False,
-    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the folders of finished runs.")] = False,
+    keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the run folders of finished cells.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, for each run.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, per run.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
 ) -> None:
-    """Compare methods: run every combination of a row, a column and a seed that has no result yet.
+    """Compare methods: run every combination of row, column and seed that has no result yet.
 
-    Finished cells are kept in DIR/cells.jsonl. The same command goes on after an interruption; mslg table and
-    mslg plot show what is there.
+    Results are kept in DIR/cells.jsonl. After an interruption, the same command continues. mslg table and mslg plot
+    show the results.
 
     Examples:
 
@@ -88,7 +88,7 @@ def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds
     return [
         cell
         for cell in grid.cells()
-        if all(not given or value in given for (given, _), value in zip(allowed.values(), cell.key))
+        if all(not given or value in given for (given, _), value in zip(allowed.values(), cell.key, strict=True))
     ]
 
 
@@ -131,22 +131,24 @@ def _run(
                 grid, folder, processes=processes, only=lambda cell: cell.key in wanted, watch=watch, **options
             )
     except KeyboardInterrupt:
-        print(f"interrupted, {standing.headline()}; the same command goes on from there", file=sys.stderr)
+        print(f"interrupted, {standing.headline()}; run the same command to continue", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
         found = standing.finished.values()
-        told = {
+        answer = {
             "cells": len(cells),
             "finished": len(found),
             "ran": len(found) - before,
             "failed": sum(each.state == "failed" for each in found),
-            "errors": [dict(zip(("row", "column", "seed"), key), error=words) for key, words in errors.items()],
+            "errors": [
+                dict(zip(("row", "column", "seed"), key, strict=True), error=words) for key, words in errors.items()
+            ],
         }
-        print(json.dumps(told, ensure_ascii=False))
+        print(json.dumps(answer, ensure_ascii=False))
     elif not quiet and not errors:
         print(f"{standing.headline()}; see: mslg table {folder}", file=sys.stderr)
     for (row, column, seed), words in errors.items():
         print(f"could not run {row}, {column}, seed {seed}: {words}", file=sys.stderr)
     if errors:
-        print(f"{len(errors)} of {len(cells)} cells could not be run; the same command tries again", file=sys.stderr)
+        print(f"{len(errors)} of {len(cells)} cells could not be run; run the same command to retry", file=sys.stderr)
         raise typer.Exit(1)

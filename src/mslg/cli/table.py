@@ -1,4 +1,4 @@
-"""`mslg table`: a sweep's results as a table, beside the paper's."""
+"""`mslg table`: the results of a sweep as a table, beside the paper's."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 def table(
-    folder: Annotated[Path, typer.Argument(help="The sweep's folder.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the sweep.")],
     recipe: Annotated[
-        str | None, typer.Option(help="Another recipe than the one in the folder: a name or a .toml file.")
+        str | None, typer.Option(help="Use this recipe instead of the one in the folder: a name or a .toml file.")
     ] = None,
     form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "text",
     measure: Annotated[
-        str, typer.Option(help="What to show: test/accuracy, report/accuracy, labels/accuracy, …")
+        str, typer.Option(help="Metric to show: test/accuracy, report/accuracy, labels/accuracy, …")
     ] = "test/accuracy",
     best: Annotated[
-        bool, typer.Option("--best", help="Of the epoch that was best on held-out clean samples, not of the last.")
+        bool, typer.Option("--best", help="Show the epoch that was best on held-out clean samples instead of the last.")
     ] = False,
     against: Annotated[
-        str | None, typer.Option(help="The row to take differences to; by default the recipe's reference.")
+        str | None, typer.Option(help="Row to compare with; default: the reference of the recipe.")
     ] = None,
     paper: Annotated[
-        bool, typer.Option(help="Put the paper's numbers beside ours, where the recipe names them.")
+        bool, typer.Option(help="Show the paper's numbers beside ours, where the recipe names them.")
     ] = True,
 ) -> None:
     """Print the mean ± standard deviation of every cell, and the differences between methods.
 
-    Cells whose training diverged show as fail. Differences are taken seed by seed, with 95 % intervals.
+    Cells whose training diverged are shown as fail. Differences are paired by seed, with 95 % intervals.
 
     Examples:
 

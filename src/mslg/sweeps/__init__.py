@@ -1,1 +1,1 @@
-"""Many runs from one recipe: rows × columns × seeds, what is missing only, into a table beside the paper's."""
+"""A grid of runs from one recipe (rows × columns × seeds): running what is missing, and tables and curves of it."""

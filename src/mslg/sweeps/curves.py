@@ -1,4 +1,4 @@
-"""A sweep's pictures: accuracy and label accuracy over epochs, accuracy over the size of the clean set."""
+"""Curves of a sweep: test accuracy and label accuracy over epochs, accuracy over the size of the clean set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ledger import Finished
 Key = tuple[str, str, int]
 KINDS = ("epochs", "labels", "clean")
 FILES = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, told apart by everyone; the yellow is left out: on white nobody sees it.
+# Okabe and Ito's colour-blind-safe palette, without its yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "os^Dv"
@@ -26,7 +26,7 @@ WIDTH = 8.6  # inches
 
 
 class Line(NamedTuple):
-    """A mean over seeds with its deviation, in percent."""
+    """Mean and standard deviation over seeds, in percent."""
 
     x: list[int]
     mean: list[float]
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Lines under a title, by label; those in `dashed` belong to the solid ones of the same label."""
+    """Lines by label, with a title; a line in `dashed` accompanies the solid one of the same label."""
 
     title: str
     lines: dict[str, Line]
@@ -42,8 +42,8 @@ class Panel(NamedTuple):
 
 
 def panels(grid: Grid, results: Mapping[Key, Finished], kind: str = "epochs") -> list[Panel]:
-    """What is to be drawn; only what there is something of."""
-    expect_name("kind of picture", kind, KINDS)
+    """The panels to draw; empty ones are left out."""
+    expect_name("kind of plot", kind, KINDS)
     if kind == "clean":
         return _over_clean(grid, results)
     found = []
@@ -61,9 +61,9 @@ def panels(grid: Grid, results: Mapping[Key, Finished], kind: str = "epochs") ->
 
 
 def over_epochs(runs: Sequence[Finished], name: str) -> Line:
-    """A curve's mean and deviation over runs, at the epochs (counted from 1) that all of them have."""
+    """Mean and standard deviation over runs, at the epochs (counted from 1) that all of them have."""
     points = [
-        {epoch + 1: value for epoch, value in zip(run.epochs, run.curves[name]) if value is not None}
+        {epoch + 1: value for epoch, value in zip(run.epochs, run.curves[name], strict=True) if value is not None}
         for run in runs
         if name in run.curves
     ]
@@ -87,10 +87,12 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs
         height = 0.5 + 2.5 * down + 0.19 * -(-len(labels) // _legend_columns(labels, width))
         figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
         figure.set_facecolor("white")
-        axes = figure.subplots(down, across, squeeze=False, sharey=kind == "clean")  # methods beside each other
+        axes = figure.subplots(
+            down, across, squeeze=False, sharey=kind == "clean"
+        )  # methods are compared across panels
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
-        for axis, panel in zip(axes.flat, panels):
+        for axis, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(axis, panel, labels, kind)
         for row in axes:
             row[0].set_ylabel({"labels": "right labels (%)"}.get(kind, "test accuracy (%)"))
@@ -109,8 +111,8 @@ def _draw_panel(axis: Any, panel: Panel, labels: list[str], kind: str) -> None:
             look = _look(labels.index(label), kind, second)
             axis.plot(line.x, line.mean, label=label, **look)
             if not second:
-                low = [mean - sd for mean, sd in zip(line.mean, line.sd)]
-                high = [mean + sd for mean, sd in zip(line.mean, line.sd)]
+                low = [mean - sd for mean, sd in zip(line.mean, line.sd, strict=True)]
+                high = [mean + sd for mean, sd in zip(line.mean, line.sd, strict=True)]
                 axis.fill_between(line.x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     axis.set_title(panel.title, fontsize=9)
     axis.grid(color="#e4e4e4", linewidth=0.6)
@@ -127,7 +129,7 @@ def _draw_panel(axis: Any, panel: Panel, labels: list[str], kind: str) -> None:
 
 
 def _look(number: int, kind: str, second: bool) -> dict[str, Any]:
-    """Seven colours; then the same again with other dashes, or with other markers where dashes mean something else."""
+    """Seven colours, repeated with other dashes, or with other markers where dashes already have a meaning."""
     colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS)
     if kind == "epochs":
         return {"color": colour, "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.4}
@@ -148,7 +150,7 @@ def _legend(figure: Any, labels: list[str], kind: str, dashed: bool) -> None:
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """As many as fit below the panels."""
+    """As many columns as fit below the panels."""
     longest = max(map(len, labels))
     return max(1, min(len(labels), int(width / (0.55 + 0.068 * longest))))
 
@@ -165,10 +167,10 @@ def _line(values: Mapping[int, Sequence[float]]) -> Line:
 
 
 def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
-    """A panel for each method, a line for each noise; cells of one line differ in the clean set's size and the seed
-    alone."""
+    """A panel per method, a line per noise. The cells of a line differ in nothing but the size of the clean set and the
+    seed."""
     rows = {row.name: row for row in grid.rows}
-    points: dict[str, dict[tuple[int, int], Cell]] = {}  # by the other settings: the cell of a size and a seed
+    points: dict[str, dict[tuple[int, int], Cell]] = {}  # by all other settings: cells by (size, seed)
     for cell in grid.cells():
         result, size = results.get(cell.key), cell.settings["data"].get("clean")
         if result is None or not isinstance(size, int) or "test/accuracy" not in result.last:
@@ -177,21 +179,21 @@ def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
         if other is not cell:
             raise ValueError(
                 f"'{other.row}', '{other.column}' and '{cell.row}', '{cell.column}' are the same run: {size} clean "
-                f"samples, seed {cell.seed}, no setting differs; leave one out with --row or --column"
+                f"samples, seed {cell.seed}, and no other setting differs; exclude one with --row or --column"
             )
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
     for cells in points.values():
         first = next(iter(cells.values()))
         lines = found.setdefault(_method(rows[first.row], first), {})
         label = _noise(first)
-        if label in lines:  # something else differs too
+        if label in lines:  # another setting differs as well
             label = f"{label} ({first.row}, {first.column})"
         line = lines.setdefault(label, {})
         for (size, _), cell in cells.items():
             line.setdefault(size, []).append(100 * results[cell.key].last["test/accuracy"])
     if found and len({size for lines in found.values() for values in lines.values() for size in values}) < 2:
         raise ValueError(
-            "all cells have clean sets of the same size; this picture is for sweeps whose rows or columns differ in "
+            "all cells have clean sets of the same size; this plot is for sweeps whose rows or columns differ in "
             "data.clean"
         )
     return [

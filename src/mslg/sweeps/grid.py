@@ -1,10 +1,10 @@
-"""From a recipe to cells: every combination of a row, a column and a seed, with its settings resolved in full.
+"""From a recipe to cells: one per row, column and seed, each with its complete settings.
 
-[sweep]           seeds, title, paper (a table of the paper's), reference (the row that others are compared with),
+[sweep]           seeds, title, paper (one of the paper's tables), reference (the row that others are compared with),
                   protocol and note (printed with the table)
-[data], [noise], [network], [method], [train], [by_noise.…]: what all cells share, as in any recipe
-[columns.NAME]    what a column changes: tables `data`, `noise`, …; `paper` names the paper's column
-[rows.NAME]       what a row changes, likewise; `paper` names the paper's row, `knows` what it is told beyond the rules
+[data], [noise], [network], [method], [train], [by_noise.…]: shared by all cells, as in any recipe
+[columns.NAME]    what a column changes: tables `data`, `noise`, …; `paper` names the column in the paper
+[rows.NAME]       what a row changes; `paper` names the row in the paper, `knows` what it knows beyond the protocol
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..runs.settings import TABLES, Tables
 
 SWEEP_KEYS = ("seeds", "title", "paper", "reference", "protocol", "note")
 AXIS_KEYS = {"columns": ("paper", *TABLES), "rows": ("paper", "knows", "by_noise", *TABLES)}
-PLACES = ("root", "output")  # what {root} and {output} in a setting stand for: they differ between machines
+PLACES = ("root", "output")  # {root} and {output} in a setting are paths, which differ between machines
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A row or a column: what it is called, what it changes, and its counterpart in the paper."""
+    """A row or a column: its name, the settings that it changes, and its counterpart in the paper."""
 
     name: str
     changes: Tables
@@ -46,7 +46,7 @@ class Cell:
     row: str
     column: str
     seed: int
-    settings: Tables  # with {root} and {output} still in them
+    settings: Tables  # {root} and {output} are not filled in
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -54,18 +54,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A folder's name."""
+        """The name of the cell's folder."""
         return "--".join(re.sub(r"[^A-Za-z0-9.+=-]+", "-", part).strip("-") for part in (self.row, self.column)) + (
             f"--{self.seed}"
         )
 
     @property
     def digest(self) -> str:
-        """A name for the settings: a finished cell counts only while they are the same. Places are no part of it."""
+        """A hash of the settings, without paths. A result counts only as long as the recipe still has the same hash."""
         return hashlib.blake2b(json.dumps(self.settings, sort_keys=True).encode(), digest_size=6).hexdigest()
 
     def placed(self, **places: str | None) -> Tables:
-        """The settings with the places filled in."""
+        """The settings with {root} and {output} filled in."""
         return {
             name: {key: _fill(value, places) for key, value in table.items()} for name, table in self.settings.items()
         }
@@ -73,7 +73,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A sweep's recipe."""
+    """The recipe of a sweep, parsed."""
 
     text: str
     title: str
@@ -88,32 +88,32 @@ class Grid:
     by_noise: dict[str, dict[str, Any]]
 
     def cells(self) -> list[Cell]:
-        """All of them, seed by seed: after the first round there is a whole table, if of one seed."""
+        """All cells, seed by seed, so that there is a complete table as soon as the first seed is finished."""
         return [self.cell(row, column, seed) for seed in self.seeds for column in self.columns for row in self.rows]
 
     def cell(self, row: Axis, column: Axis, seed: int) -> Cell:
-        """The run at one place."""
+        """The run for a row, a column and a seed."""
         layers = merged(self.base, column.changes, row.changes, {"train": {"seed": seed}})
         data = layers["data"]
         if data.get("noise") is not None and data.get("rate") is not None:
             place = f"{data['noise']}-{round(100 * data['rate'])}"
             if layers["method"].get("name", "mslg") == self.base["method"].get("name", "mslg"):
                 layers["method"] |= self.by_noise.get(place, {})
-            # What a row sets itself, it sets for every noise that it has no own values for.
+            # A row's own settings override [by_noise.…], and the row's by_noise overrides both.
             layers["method"] |= row.changes["method"]
             layers["method"] |= row.by_noise.get(place, {})
         return Cell(row.name, column.name, seed, layers)
 
 
 def load_grid(name: str) -> Grid:
-    """A sweep by the name of its recipe, or from a TOML file."""
+    """Load a sweep's recipe by name, or from a TOML file."""
     text = recipe_text(name)
     tables = tomllib.loads(text)
     sweep = tables.pop("sweep", None)
     rows, columns = tables.pop("rows", {}), tables.pop("columns", {})
     if sweep is None or not rows or not columns:
         raise ValueError(
-            f"{name} is no recipe of a sweep: it needs the tables [sweep], [rows.…] and [columns.…]; "
+            f"{name} is not the recipe of a sweep: it needs the tables [sweep], [rows.…] and [columns.…]; "
             "for a single run use `mslg fit --recipe`"
         )
     for key in sweep:
@@ -122,7 +122,7 @@ def load_grid(name: str) -> Grid:
     by_noise = _by_noise("by_noise", tables.pop("by_noise", {}))
     seeds = sweep.get("seeds", [0])
     if not isinstance(seeds, list) or not _whole_and_once(seeds):
-        raise ValueError(f"seeds = {seeds}; give whole numbers, each once, such as [0, 1, 2, 3]")
+        raise ValueError(f"seeds = {seeds}; expected distinct integers, such as [0, 1, 2, 3]")
     reference = sweep.get("reference")
     if reference is not None and reference not in rows:
         raise unknown("reference row", reference, rows)
@@ -176,6 +176,6 @@ def _fill(value: Any, places: Mapping[str, str | None]) -> Any:
         if f"{{{name}}}" in value:
             place = places.get(name)
             if place is None:
-                raise ValueError(f"the recipe says {value}: pass --{name}, the folder it means")
+                raise ValueError(f"the recipe has the path {value}; pass the folder that it stands for with --{name}")
             value = value.replace(f"{{{name}}}", place)
     return value

@@ -1,4 +1,4 @@
-"""The finished cells of a sweep: one line of JSON each, in one small file that can be committed and resumed from."""
+"""The results of a sweep: one line of JSON per finished cell, in a small file that can be committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .grid import Cell
 
 FORMAT = 1
 FILE = "cells.jsonl"
-STALE = "stale.jsonl"  # finished cells of which the recipe has other settings now
+STALE = "stale.jsonl"  # results whose settings the recipe has changed since
 KEPT = (
     "test/accuracy",
     "select/accuracy",
@@ -28,12 +28,12 @@ KEPT = (
     "suggested/accuracy",
 )
 CURVES = ("test/accuracy", "predictions/accuracy", "labels/accuracy")
-POINTS = 24  # of a curve
+POINTS = 24  # per curve
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What is kept of a run: the numbers of its last epoch, of the best one on the select part, and its curves."""
+    """The result of a cell: metrics of the last epoch and of the best one on the select part, and curves."""
 
     row: str
     column: str
@@ -42,7 +42,7 @@ class Finished:
     state: str  # "done", or "failed" when training diverged
     last: dict[str, float] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
-    epochs: list[int] = field(default_factory=list)  # the epochs of the curves' points
+    epochs: list[int] = field(default_factory=list)  # of the points of the curves
     curves: dict[str, list[float | None]] = field(default_factory=dict)
     seconds: float = 0.0
     commit: str = ""
@@ -56,10 +56,10 @@ class Finished:
 def finished(
     cell: Cell, summary: Mapping[str, Any], history: Sequence[Mapping[str, float]], seconds: float
 ) -> Finished:
-    """From a run's summary and epochs to what is kept."""
+    """The result of a cell from the summary and the history of its run."""
     chosen = history[:: max(1, -(-len(history) // POINTS))]
     if history and chosen[-1] is not history[-1]:
-        chosen = [*chosen, history[-1]]  # the end is what the table shows
+        chosen = [*chosen, history[-1]]  # the table shows the last epoch
     curves = {name: [_point(line.get(name)) for line in chosen] for name in CURVES}
     return Finished(
         *cell.key,
@@ -76,23 +76,23 @@ def finished(
 
 
 class Ledger:
-    """The file. Only the process that runs the sweep writes to it, a line at a time."""
+    """The file of results. Only the process that runs the sweep writes to it, one line at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self.stale = folder / STALE
 
     def read(self) -> dict[tuple[str, str, int], Finished]:
-        """The finished cells; of two for the same place the later one counts."""
+        """All results; the later of two for the same cell counts."""
         return {cell.key: cell for cell in _lines(self.path)}
 
     def add(self, cell: Finished) -> None:
-        """Write one down."""
+        """Append a result."""
         with self.path.open("a") as file:
             file.write(_line(cell))
 
     def known(self, wanted: Iterable[Cell]) -> dict[tuple[str, str, int], Finished]:
-        """What there is of these cells with these settings, put aside or not, in their order."""
+        """The results of these cells with these settings, stale ones included, in the order of the cells."""
         found = self._all()
         return {cell.key: found[place] for cell in wanted if (place := (*cell.key, cell.digest)) in found}
 
@@ -100,9 +100,9 @@ class Ledger:
         return {(*cell.key, cell.settings): cell for path in (self.stale, self.path) for cell in _lines(path)}
 
     def tidy(self, wanted: Iterable[Cell]) -> dict[tuple[str, str, int], Finished]:
-        """Keep what belongs to these cells with these settings, in their order; the rest is to be run (again).
+        """Rewrite the file with the results of these cells with these settings, in their order, and return them.
 
-        What no longer belongs is put aside, not deleted: it took its time, and comes back when the recipe does.
+        Other results are moved to the stale file, not deleted: they count again if the recipe changes back.
         """
         kept = self.known(wanted)
         found = self._all()
@@ -130,7 +130,7 @@ def _lines(path: Path) -> Iterator[Finished]:
             yield Finished(**content)
         except (json.JSONDecodeError, TypeError, KeyError) as error:
             if number == len(lines):
-                return  # the process was killed while writing: that cell runs again
+                return  # the process was killed while writing; that cell is run again
             raise ValueError(f"{path}, line {number} cannot be read: {error}") from error
 
 
@@ -142,8 +142,8 @@ def _write(path: Path, cells: Iterable[Finished]) -> None:
 
 @lru_cache(1)
 def commit(file: Path = Path(__file__)) -> str:
-    """The commit of the source tree that runs, with a + when it has changes; empty where it is not part of a
-    repository, such as installed into an environment inside of another one."""
+    """The commit of the running source tree, with a + if it has changes; empty if the file is not tracked, for instance
+    in an environment that lies inside another repository."""
     try:
         _git(file, "ls-files", "--error-unmatch", file.name)
         return _git(file, "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*").strip()

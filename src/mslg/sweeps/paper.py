@@ -1,4 +1,4 @@
-"""The paper's numbers, to stand beside our own."""
+"""The numbers of the paper, to be shown beside our own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Numbers = dict[tuple[str, str], tuple[float | None, float | None]]
 
 
 def paper_numbers(table: str) -> Numbers:
-    """Mean and standard deviation, in percent, of each row and column of one of the paper's tables. A mean of None is a
-    method that failed there; a deviation of None was not published."""
+    """Mean and standard deviation, in percent, by (row, column) of one of the paper's tables. A mean of None means that
+    the method failed there; a deviation of None was not published."""
     tables = paper()["tables"]
     if table not in tables:
         raise unknown("table of the paper", table, tables)
@@ -26,7 +26,7 @@ def paper_numbers(table: str) -> Numbers:
 
 
 def paper() -> dict[str, Any]:
-    """All that is kept of the paper: its tables, and MSLG's settings by data set."""
+    """What the package knows of the paper: its tables, and MSLG's settings by data set."""
     text = (resources.files("mslg.runs.recipes") / "paper_tables.json").read_text()
     read: dict[str, Any] = json.loads(text)
     return read

@@ -1,4 +1,4 @@
-"""Worker processes that carry out cells: one core each, replaced when they die."""
+"""Worker processes that run cells: one core each, replaced when they die."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from .ledger import Finished, finished
 
 log = logging.getLogger("mslg")
 
-TRIES = 2  # a cell whose process died is tried once more: it goes on from its checkpoint
+TRIES = 2  # a cell whose process died is retried once, from its checkpoint
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when numpy and torch are imported
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell, and what running it needs to know of this machine."""
+    """A cell, and what this machine adds to it."""
 
     cell: Cell
-    folder: Path | None  # where the run is kept while it goes on
+    folder: Path | None  # of the run
     places: dict[str, str | None]
     device: str = "auto"
-    workers: int = 0  # processes that decode its images
+    workers: int = 0  # processes that decode images
 
 
 @dataclass(frozen=True)
 class Event:
-    """News of a cell: it is begun, an epoch is done, the run is finished, or an error's text."""
+    """News of a cell: it has started, finished an epoch, finished the run, or failed with an error."""
 
     cell: Cell
     epoch: int = 0
@@ -57,7 +57,7 @@ class _Worker:
 
 
 def default_processes(device: str) -> int:
-    """Runs at a time: one on a GPU, which several would have to share; else one for each core."""
+    """Parallel runs: one on a GPU, which several would have to share, otherwise one per core."""
     if device == "auto":
         import torch
 
@@ -66,11 +66,11 @@ def default_processes(device: str) -> int:
 
 
 def run_all(jobs: Sequence[Job], processes: int) -> Generator[Event, None, None]:
-    """Carry the jobs out, as many at a time as there are processes; yields what happens."""
+    """Run the jobs in this many processes, and yield events as they happen."""
     context = multiprocessing.get_context("spawn")
     waiting = list(reversed(jobs))
     tried: dict[tuple[str, str, int], int] = {}
-    daemon = not any(job.workers for job in jobs)  # a daemon may have no processes of its own
+    daemon = not any(job.workers for job in jobs)  # a daemon must not have child processes
     workers = [_start(context, daemon) for _ in range(min(processes, len(jobs)))]
     try:
         for worker in workers:
@@ -88,7 +88,7 @@ def run_all(jobs: Sequence[Job], processes: int) -> Generator[Event, None, None]
                     code = worker.process.exitcode
                     count = tried[job.cell.key] = tried.get(job.cell.key, 0) + 1
                     if count < TRIES:
-                        log.warning("the process of %s died (exit code %s); trying again", job.cell.name, code)
+                        log.warning("the process of %s died (exit code %s); retrying", job.cell.name, code)
                         waiting.append(job)
                     else:
                         yield Event(job.cell, error=f"its process died (exit code {code}), {TRIES} times")
@@ -108,7 +108,7 @@ def run_all(jobs: Sequence[Job], processes: int) -> Generator[Event, None, None]
 def _start(context: Any, daemon: bool) -> _Worker:
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there,), daemon=daemon)
-    with _one_core(), _deaf_to_interrupts():  # from its first moment on: its imports take seconds
+    with _one_core(), _deaf_to_interrupts():  # from the start: its imports take seconds
         process.start()
     there.close()
     return _Worker(process, here)
@@ -127,7 +127,7 @@ def _one_core() -> Iterator[None]:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C is the parent's: it ends its workers. A process that is started now inherits this."""
+    """Ctrl-C is handled by the parent, which stops its workers. Processes started now inherit this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,12 +140,12 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 def _hand_over(worker: _Worker, waiting: list[Job]) -> None:
     worker.job = waiting.pop() if waiting else None
-    with suppress(OSError):  # it died before it had anything to do: noticed like any other death
+    with suppress(OSError):  # it died while idle: noticed like any other death
         worker.pipe.send(worker.job)
 
 
 def _serve(pipe: Connection) -> None:
-    """What a worker process does until it is told to stop."""
+    """The loop of a worker process, until it receives None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
@@ -162,7 +162,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """When the sweep itself is killed, its workers must not go on writing: the next sweep takes over their folders."""
+    """If the sweep itself is killed, its workers must stop writing: the next sweep takes over their folders."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""What a person watches while a sweep goes on: a table on a terminal, lines elsewhere. All of it on stderr."""
+"""Progress of a sweep on stderr: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MEASURE = "test/accuracy"
 
 
 class Standing:
-    """What is known of a sweep at a moment: what is finished, what runs, what is ahead."""
+    """The state of a sweep: which cells are finished, running, failed or still to run."""
 
     def __init__(self, cells: Sequence[Cell], finished: Mapping[Key, Finished], processes: int) -> None:
         self.cells = {cell.key: cell for cell in cells}
         self.finished = {key: found for key, found in finished.items() if key in self.cells}
         self.processes = max(1, processes)
-        self.running: dict[Key, tuple[Event, float]] = {}  # the newest event, and when the cell began
+        self.running: dict[Key, tuple[Event, float]] = {}  # the latest event, and when the cell started
         self.errors: dict[Key, str] = {}
 
     def update(self, event: Event) -> None:
@@ -40,7 +40,7 @@ class Standing:
             self.errors[key] = str(event.error)
 
     def seconds_left(self) -> float | None:
-        """By what finished cells took, of the same row where there are any; None before the first."""
+        """Estimated from the finished cells, of the same row where there are any; None before the first is finished."""
         by_row: dict[str, list[float]] = {}
         for found in self.finished.values():
             if found.seconds > 0:
@@ -62,7 +62,7 @@ class Standing:
         return left / self.processes
 
     def headline(self) -> str:
-        """How far it is, in a line."""
+        """The progress in one line."""
         words = [f"{len(self.finished)} of {len(self.cells)} cells done"]
         if self.errors:
             words.append(f"{len(self.errors)} could not be run")
@@ -72,7 +72,7 @@ class Standing:
         return ", ".join(words)
 
     def place(self, row: str, column: str) -> str:
-        """A cell of the live table: the mean accuracy, with dots while seeds are missing; before, how many are done."""
+        """An entry of the live table: the mean accuracy, with dots while seeds are missing, or how many are done."""
         keys = [key for key in self.cells if key[:2] == (row, column)]
         found = [self.finished[key] for key in keys if key in self.finished]
         if not keys:
@@ -85,7 +85,7 @@ class Standing:
 
 
 class Lines:
-    """A line for each finished cell, for logs and pipes."""
+    """One line per finished cell, for logs and pipes."""
 
     def __init__(self, standing: Standing, *, quiet: bool = False) -> None:
         self.standing, self.quiet = standing, quiet
@@ -102,7 +102,7 @@ class Lines:
 
 
 class Table:
-    """Rows × columns with what is known so far, and below it what is running."""
+    """A live table of rows × columns, with the running cells below."""
 
     def __init__(self, grid: Grid, standing: Standing, console: Any = None) -> None:
         from rich.console import Console
@@ -121,7 +121,7 @@ class Table:
         self.live.console.print(self.picture())
 
     def picture(self) -> Any:
-        """The table as it is now."""
+        """The current table."""
         from rich.console import Group
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -143,7 +143,7 @@ class Table:
 
 
 def outcome(event: Event) -> str:
-    """How a cell ended, in a line."""
+    """The outcome of a cell in one line."""
     place = f"{event.cell.row}, {event.cell.column}, seed {event.cell.seed}"
     if event.finished is None:
         return f"{place}: could not be run: {event.error}"
@@ -155,4 +155,4 @@ def outcome(event: Event) -> str:
 
 
 def _epoch(event: Event) -> str:
-    return f"epoch {min(event.epoch + 1, event.epochs)} of {event.epochs}" if event.epochs else "getting ready"
+    return f"epoch {min(event.epoch + 1, event.epochs)} of {event.epochs}" if event.epochs else "starting"

@@ -1,4 +1,4 @@
-"""A sweep's table as text, Markdown, LaTeX, CSV or JSON."""
+"""The table of a sweep as text, Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MEASURES = {
     "test/accuracy": "accuracy on the test set",
     "select/accuracy": "accuracy on the select part of the clean samples",
     "report/accuracy": "accuracy on the report part of the clean samples",
-    "given/accuracy": "given labels that are right",
-    "predictions/accuracy": "predicted labels of the training set that are right",
-    "labels/accuracy": "labels in the table that are right",
-    "suggested/accuracy": "suggested labels that are right",
+    "given/accuracy": "given labels that are correct",
+    "predictions/accuracy": "predicted labels of the training set that are correct",
+    "labels/accuracy": "labels in the label table that are correct",
+    "suggested/accuracy": "suggested labels that are correct",
 }
 LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "−": "$-$", "–": "--", "%": r"\%", "†": r"$^\dagger$"}
 LATEX |= {"‡": r"$^\ddagger$", "§": r"$^\S$", "¶": r"$^\P$", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$"}
@@ -29,7 +29,7 @@ LATEX |= {"{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciici
 
 @dataclass(frozen=True)
 class Shown:
-    """Everything that a rendering needs."""
+    """What a renderer needs."""
 
     grid: Grid
     summary: Summary
@@ -42,7 +42,7 @@ class Shown:
 
     @property
     def marks(self) -> dict[str, str]:
-        """Footnote marks: one for each kind of knowledge that some rows have beyond the rules."""
+        """Footnote marks, one per kind of knowledge that some rows have beyond the protocol."""
         known = list(dict.fromkeys(row.knows for row in self.grid.rows if row.knows is not None))
         return {
             words: MARKS[number] if number < len(MARKS) else f"({number + 1})" for number, words in enumerate(known)
@@ -54,7 +54,7 @@ class Shown:
 
 
 def text(shown: Shown, width: int = 120) -> str:
-    """Columns aligned, as many side by side as there is room for; the best of a column has a star."""
+    """Aligned columns, wrapped into blocks that fit the width; the best of a column has a star."""
     parts = [_heading(shown)]
     for heading, rows, cell in _tables(shown, lambda words: f"{words}*"):
         parts += [*([heading] if heading else []), _aligned(shown, rows, cell, width)]
@@ -62,7 +62,7 @@ def text(shown: Shown, width: int = 120) -> str:
 
 
 def markdown(shown: Shown) -> str:
-    """Tables for a page; the best of a column is bold."""
+    """Markdown tables; the best of a column is bold."""
     columns = [column.name for column in shown.grid.columns]
     title, *protocol = _heading(shown).splitlines()
     parts = [f"**{title}**", *protocol]
@@ -75,7 +75,7 @@ def markdown(shown: Shown) -> str:
 
 
 def latex(shown: Shown) -> str:
-    """A tabular each (package booktabs), and the notes as comments."""
+    """One tabular per table (package booktabs), and the notes as comments."""
     columns = [column.name for column in shown.grid.columns]
     lines = [f"% {line}" for line in _heading(shown).splitlines()]
     for heading, rows, cell in _tables(shown, lambda words: f"\0{words}\1"):
@@ -89,7 +89,7 @@ def latex(shown: Shown) -> str:
 
 
 def as_csv(shown: Shown) -> str:
-    """A line for each row and column."""
+    """One line per row and column."""
     lines = records(shown)["cells"]
     into = io.StringIO()
     names = [name for name in lines[0] if name != "values"]
@@ -105,7 +105,7 @@ def as_json(shown: Shown) -> str:
 
 
 def records(shown: Shown) -> dict[str, Any]:
-    """The table as plain values; percentages, rounded to four places."""
+    """The table as plain values, in percent, rounded to four decimals."""
     grid, summary = shown.grid, shown.summary
     cells = []
     for row in grid.rows:
@@ -157,7 +157,7 @@ CellWords = Callable[[str, str], str]
 
 
 def _tables(shown: Shown, bold: Callable[[str], str]) -> Iterable[tuple[str, list[str], CellWords]]:
-    """The table itself, and that of the differences: a heading, its rows, and what stands at a place."""
+    """The table itself and the table of differences: heading, rows, and a function from (row, column) to text."""
     summary, differences = shown.summary, shown.differences
     rows = [row.name for row in shown.grid.rows]
 
@@ -172,7 +172,7 @@ def _tables(shown: Shown, bold: Callable[[str], str]) -> Iterable[tuple[str, lis
     yield "", rows, number
     if shown.against is not None and differences:
         others = [row for row in rows if row != shown.against]
-        yield f"difference to {shown.against}, seed by seed, with 95 % intervals", others, difference
+        yield f"difference to {shown.against}, paired by seed, with 95 % intervals", others, difference
 
 
 def _number(place: Place, bold: Callable[[str], str]) -> str:
@@ -208,16 +208,16 @@ def _notes(shown: Shown, bold: str) -> list[str]:
         notes.append("[…]: the paper's number for the same noise, with its own data, networks and protocol")
     places = summary.places.values()
     if any(place.finished < place.seeds for place in places):
-        notes.append(f"(n/{len(grid.seeds)}): only n seeds are finished, never counted as best; –: none")
+        notes.append(f"(n/{len(grid.seeds)}): only n seeds are finished, never marked as best; –: none")
     if any(place.without for place in places):
-        notes.append("n/a: finished, but there is no such number of it")
+        notes.append("n/a: finished, but without this metric")
     if any(place.failed for place in places):
         notes.append("fail: training diverged")
-    notes += [f"{mark}: is told {words}; never counted as best" for words, mark in shown.marks.items()]
+    notes += [f"{mark}: knows {words}; never marked as best" for words, mark in shown.marks.items()]
     if shown.against is not None and shown.differences:
-        notes.append(f"differences in percentage points; {bold}: the interval leaves zero out")
+        notes.append(f"differences in percentage points; {bold}: the interval excludes zero")
         if any(found.seeds < len(grid.seeds) for found in shown.differences.values()):
-            notes.append(f"(n/{len(grid.seeds)}) after a difference: taken over the n seeds that both rows have")
+            notes.append(f"(n/{len(grid.seeds)}) after a difference: over the n seeds that both rows have")
     return notes
 
 
@@ -237,7 +237,7 @@ def _aligned(shown: Shown, rows: list[str], cell: CellWords, width: int) -> str:
         if used + 2 + wide > width:
             blocks.append([f"{name:<{first}}" for name in names])
             used = first
-        blocks[-1] = [f"{line}  {word:>{wide}}" for line, word in zip(blocks[-1], words)]
+        blocks[-1] = [f"{line}  {word:>{wide}}" for line, word in zip(blocks[-1], words, strict=True)]
         used += 2 + wide
     return "\n\n".join("\n".join(block) for block in blocks)
 

@@ -1,4 +1,4 @@
-"""Runs what is missing of a sweep, and writes every finished cell down at once."""
+"""Runs the cells of a sweep that have no result yet, and records each result as soon as it is there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_sweep(
     device: str = "auto",
     workers: int = 0,
 ) -> dict[tuple[str, str, int], str]:
-    """Run the cells that the folder has no result of. Returns the errors of those that could not be run."""
+    """Run the cells that have no result in the folder. Returns the errors of those that could not be run."""
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         cells = grid.cells()
@@ -37,11 +37,11 @@ def run_sweep(
             write_atomically(recipe, grid.text.encode())
         known = ledger.tidy(cells)
         missing = [cell for cell in cells if cell.key not in known and only(cell)]
-        # Launched one by one elsewhere, some may have finished in their folders.
+        # Some may have been launched separately and finished in their own folders.
         there = [_collected(folder, cell) for cell in missing]
         jobs = [
             Job(cell, run_folder(folder, cell), places(folder, root), device, workers)
-            for cell, event in zip(missing, there)
+            for cell, event in zip(missing, there, strict=True)
             if event is None
         ]
         errors = {}
@@ -57,7 +57,7 @@ def run_sweep(
                 watch(event)
         ledger.tidy(cells)
         with suppress(OSError):
-            (folder / "runs").rmdir()  # unless there is something in it
+            (folder / "runs").rmdir()  # fails if it is not empty
         return errors
 
 
@@ -70,18 +70,18 @@ def _collected(folder: Path, cell: Cell) -> Event | None:
 
 
 def run_folder(folder: Path, cell: Cell) -> Path:
-    """Where a cell's run is while it goes on. Other settings mean another folder."""
+    """The folder of a cell's run; its name depends on the settings."""
     return folder / "runs" / f"{cell.name}--{cell.digest[:6]}"
 
 
 def places(folder: Path, root: str | None) -> dict[str, str | None]:
-    """What {root} and {output} mean here."""
-    # In full: a run that is resumed from another working folder must find the same settings.
+    """The values of {root} and {output}."""
+    # Absolute, so that a run resumed from another working directory has the same settings.
     return {"root": None if root is None else str(Path(root).resolve()), "output": str(folder.resolve())}
 
 
 def results(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
-    """The finished cells that belong to the recipe as it is now."""
+    """The results that belong to the current recipe."""
     read = Ledger(folder).read()
     return {
         cell.key: read[cell.key] for cell in grid.cells() if cell.key in read and read[cell.key].settings == cell.digest
@@ -89,12 +89,12 @@ def results(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
 
 
 def known(grid: Grid, folder: Path) -> dict[tuple[str, str, int], Finished]:
-    """The cells that need not be run: with those put aside that the recipe has brought back."""
+    """The results of cells that need not be run, stale ones included if the recipe has changed back."""
     return Ledger(folder).known(grid.cells())
 
 
 def open_sweep(folder: Path, recipe: str | None = None) -> tuple[Grid, dict[tuple[str, str, int], Finished]]:
-    """A sweep's recipe, or another in its place, and the finished cells that belong to it."""
+    """The recipe of a sweep (or the one given) and the results that belong to it."""
     if not (folder / "recipe.toml").exists() and recipe is None:
         raise FileNotFoundError(f"there is no sweep in {folder}; start one: mslg sweep RECIPE -o {folder}")
     grid = load_grid(recipe or str(folder / "recipe.toml"))
@@ -103,12 +103,12 @@ def open_sweep(folder: Path, recipe: str | None = None) -> tuple[Grid, dict[tupl
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two processes that sweep into one folder would run everything twice."""
+    """Lock the folder: two sweeps into one folder would run everything twice."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise BlockingIOError(
-                f"another sweep is writing to {folder}; wait for it, or name another folder"
+                f"another sweep is writing to {folder}; wait for it, or choose another folder"
             ) from error
         yield

@@ -1,4 +1,4 @@
-"""The numbers of a sweep's table: mean and spread over seeds, and differences between rows seed by seed."""
+"""The numbers of a sweep's table: mean and standard deviation over seeds, and paired differences between rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Place:
-    """A row and a column: the measure of each finished seed in percent, and the paper's mean and deviation."""
+    """A row in a column: the metric of each finished seed, in percent, and the mean and deviation in the paper."""
 
     values: dict[int, float]
     failed: int  # seeds whose training diverged
-    seeds: int  # how many were asked for
-    paper: tuple[float | None, float | None] | None = None  # a mean of None: the method failed there
-    without: int = 0  # seeds that are finished and have no such measure
+    seeds: int  # requested
+    paper: tuple[float | None, float | None] | None = None  # a mean of None: the method failed
+    without: int = 0  # finished seeds that lack the metric
 
     @property
     def mean(self) -> float | None:
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row minus the reference in one column, over the seeds that both have; the interval needs two of them."""
+    """A row minus the reference in one column, over the seeds that both have. An interval needs two of them."""
 
     seeds: int
     mean: float
@@ -54,18 +54,18 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A whole table."""
+    """All numbers of a table."""
 
     measure: str
-    best_epoch: bool  # of the epoch that was best on the select part, instead of the last
+    best_epoch: bool  # instead of the last: the epoch that was best on the select part
     places: dict[tuple[str, str], Place]
-    best: frozenset[tuple[str, str]]  # the highest mean of all seeds in each column, rows with extra knowledge left out
+    best: frozenset[tuple[str, str]]  # the highest mean per column, without rows that know more
 
 
 def summary(
@@ -76,7 +76,7 @@ def summary(
     best_epoch: bool = False,
     paper: Paper | None = None,
 ) -> Summary:
-    """Put the finished cells together."""
+    """Summarize the results, one entry per row and column."""
     expect_name("measure", measure, KEPT)
     _refuse_nothing(results, measure, best_epoch)
     places = {}
@@ -104,8 +104,8 @@ def paired(
     *,
     best_epoch: bool = False,
 ) -> dict[tuple[str, str], Difference]:
-    """Every other row minus the one named: the same seed has the same data, noise and clean set, so the difference is
-    taken seed by seed, and most of what varies between seeds falls out of it."""
+    """Every other row minus the reference row. Runs with the same seed share data, noise and clean set, so differences
+    are paired by seed, which removes most of the variance between seeds."""
     expect_name("row", against, [row.name for row in grid.rows])
     places = summary(grid, results, measure, best_epoch=best_epoch).places
     found = {}
@@ -117,20 +117,20 @@ def paired(
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
-    """One measure minus another, seed by seed over the seeds that both have; None where they share none."""
+    """Paired difference over the seeds that both have; None if there are none."""
     values = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
     return Difference(len(values), statistics.fmean(values), *interval(values)) if values else None
 
 
 def across(grid: Grid, found: Summary, row: str) -> float | None:
-    """The mean of a row's means over all columns; None until every column has all its seeds."""
+    """The mean of a row over all columns; None until every column has all its seeds."""
     places = [found.places[row, column.name] for column in grid.columns]
     means = [place.mean for place in places if place.mean is not None and place.complete and not place.failed]
     return statistics.fmean(means) if len(means) == len(places) else None
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Student's interval of the mean; none for a single value."""
+    """Student's t interval of the mean; (None, None) for a single value."""
     if len(values) < 2:
         return None, None
     from scipy.stats import t  # type: ignore[import-untyped]
@@ -159,14 +159,14 @@ def _best(grid: Grid, places: Mapping[tuple[str, str], Place]) -> list[tuple[str
 
 
 def _refuse_nothing(results: Mapping[Key, Finished], measure: str, best_epoch: bool) -> None:
-    """Say so when the measure is nowhere, instead of showing an empty table."""
+    """Raise if no result has the metric, rather than show an empty table."""
     done = [cell.best if best_epoch else cell.last for cell in results.values() if cell.state == "done"]
     if not done or any(measure in values for values in done):
         return
     known: dict[str, Any] = {name: None for values in done for name in values}
     if best_epoch and not known:
         raise ValueError(
-            "no run has a best epoch: none has clean samples to choose it by (200 or more are divided up); "
-            "leave --best out"
+            "no run has a best epoch, because none holds out clean samples to select it (this takes 200 or more); "
+            "leave out --best"
         )
     raise unknown("measure in this sweep", measure, known)

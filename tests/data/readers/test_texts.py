@@ -24,29 +24,9 @@ from mslg.review.report import write_report
 from mslg.runs.load_model import load_model
 from mslg.runs.open_data import open_data
 from mslg.runs.recipes import merged
+from tests.support.text_tables import clean, reviews
 
 MISSING = importlib.util.find_spec("datasets") is None
-SUBJECTS = {"cooking": "boil fry salt pepper dish oven", "sailing": "mast wind harbour knot deck anchor"}
-
-
-def reviews(count: int = 60, *, start: int = 0) -> pd.DataFrame:
-    """Texts that can be told apart, a sixth of them under the wrong label."""
-    names = list(SUBJECTS)
-    rows = []
-    for number in range(start, start + count):
-        subject = number % 2
-        words = SUBJECTS[names[subject]].split()
-        # Single digits are no words, so they make a text unique without telling anything.
-        said = f"{words[number % 6]} and {words[(number // 2) % 6]}, then {words[(number // 3) % 6]}"
-        text = f"{' '.join(str(number))}: {said}"
-        wrong = number % 12 < 2
-        rows.append((text, names[subject ^ wrong], names[subject]))
-    return pd.DataFrame(rows, columns=["text", "label", "true_label"])
-
-
-def clean(count: int = 20) -> pd.DataFrame:
-    table = reviews(count, start=1000).drop(columns="label")
-    return table.rename(columns={"true_label": "label"})
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])

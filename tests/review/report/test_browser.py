@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from mslg.review.report import write_report
-from tests.review.report.test_report import HOSTILE
-from tests.support.run_folders import CLASSES, STATEMENTS, run_folder
+from tests.support.run_folders import CLASSES, HOSTILE, STATEMENTS, run_folder
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("MSLG_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

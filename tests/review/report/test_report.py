@@ -22,15 +22,7 @@ from mslg.review.report import write_report
 from mslg.review.report.embedded_json import embed_json
 from mslg.review.report.render import render
 from mslg.review.report.report_data import read_report_data
-from tests.support.run_folders import CLASSES, STATEMENTS, picture, run_folder
-
-HOSTILE = (
-    "<script>window.pwned=1</script>",
-    "\"'><img src=x onerror=window.pwned=1>",
-    "</script><script>window.pwned=1</script>",
-    "\u202edesrever\u202c",
-    "ten thousand " + 10_000 * "x",
-)
+from tests.support.run_folders import CLASSES, HOSTILE, STATEMENTS, picture, run_folder
 
 
 class Page(HTMLParser):

@@ -20,9 +20,9 @@ from mslg.runs.export import onnx as onnx_format
 from mslg.runs.export.graph import in_order
 from mslg.runs.load_model import load_model
 from mslg.runs.recipes import merged
-from tests.data.readers.test_texts import reviews
-from tests.runs.test_load_model import CLEAN, DIGITS, FAST, NOISY, Parts
 from tests.support.blobs import blobs, small_network
+from tests.support.short_runs import CLEAN, DIGITS, FAST, NOISY, Parts
+from tests.support.text_tables import reviews
 
 DATA = blobs()
 SIZES = (1, 2, 7)
