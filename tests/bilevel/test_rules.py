@@ -50,7 +50,8 @@ class Net(Case):
 
     def _call(self, *operands: Tensor) -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        output = functional_call(self.module, (dict(zip(self.names, operands, strict=True)), buffers), (operands[-1],))
+        parameters = dict(zip(self.names, operands[:-1], strict=True))
+        output = functional_call(self.module, (parameters, buffers), (operands[-1],))
         return output if isinstance(output, Tensor) else output[0]
 
 

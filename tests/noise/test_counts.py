@@ -56,14 +56,14 @@ def test_rate_zero_is_the_identity(name: str) -> None:
 
 def test_what_cannot_be_corrupted_is_said() -> None:
     label = torch.tensor([0, 1])
-    with pytest.raises(ValueError, match=r"a noise rate of 1.5 is not possible; it is a share between 0 and 1"):
+    with pytest.raises(ValueError, match=r"the noise rate is 1.5; it must be between 0 and 1"):
         check(label, 1.5, 2)
     with pytest.raises(ValueError, match="this noise needs a rate"):
         check(label, None, 2)
-    with pytest.raises(ValueError, match="needs another class to go to, and there is 1"):
+    with pytest.raises(ValueError, match="needs another class, and there is 1"):
         check(torch.zeros(4, dtype=torch.int64), 0.5, 1)
     with pytest.raises(ValueError, match=r"there is the label -1 \(1 such samples\); allowed: 0 to 2"):
         check(torch.tensor([0, -1, 2]), 0.5, 3)
-    message = r"the labels are torch.float32 of shape \(3,\); a flat tensor of int64 is needed"
+    message = r"the labels are torch.float32 of shape \(3,\); a flat int64 tensor is needed"
     with pytest.raises(TypeError, match=message):
         check(torch.tensor([0.0, 1.0, 2.0]), 0.5, 3)

@@ -18,7 +18,7 @@ from mslg.data.batch import call
 from mslg.methods import METHODS
 from mslg.networks.mlp import MLP
 from mslg.runs.open_data import open_data
-from mslg.runtime.precision import FACTOR, check_precision, computing, full_precision, gradient, half
+from mslg.runtime.precision import SCALE, check_precision, computing, full_precision, gradient, half
 from mslg.training.loop import train
 from mslg.training.losses import cross_entropy
 from mslg.training.optimizer_step import OptimizerStep
@@ -170,7 +170,7 @@ def test_an_interrupted_run_in_half_precision_ends_the_same(stop: int) -> None:
 
 
 def test_impossible_precisions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"fp16.* is for GPUs, and this run is on the CPU; use \"bf16\""):
+    with pytest.raises(ValueError, match=r"fp16.* which only GPUs support; this run is on the CPU; use \"bf16\""):
         check_precision("fp16", CPU)
     with pytest.raises(ValueError, match=r"unknown precision 'bfloat16'.*Allowed: float32, bf16, fp16"):
         check_precision("bfloat16", CPU)
@@ -194,7 +194,7 @@ def test_an_overflow_counts_as_no_gradient() -> None:
     weight = torch.ones(2, requires_grad=True)
     with computing("fp16", CPU):
         (found,) = gradient((weight.half() * torch.tensor([1.0, 2e4]).half()).float().sum() * 1e5, [weight])
-    assert FACTOR > 1
+    assert SCALE > 1
     assert torch.equal(found, torch.zeros(2))  # type: ignore[arg-type]
 
 

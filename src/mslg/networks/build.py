@@ -17,6 +17,7 @@ from ..data.batch import Inputs, call, leaves
 from ..data.source import Source
 from ..data.stores import Worded
 from . import NETWORKS
+from .evaluating import evaluating
 from .head import fit_head
 from .libraries import LIBRARIES
 from .weights import Weights, is_file, read_weights
@@ -111,16 +112,12 @@ def _built(
 
 
 def _outputs(name: str, network: nn.Module, example: Inputs) -> int:
-    was_training = network.training
-    network.eval()
     try:
-        with torch.no_grad():
+        with evaluating(network):
             return call(network, example).shape[1]
     except RuntimeError as error:
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(example))
         raise ValueError(f"{name} cannot take inputs of shape {shapes} ({error})") from error
-    finally:
-        network.train(was_training)
 
 
 def _wanted_sizes(name: str, builder: Callable[..., Any], example: Inputs, classes: int) -> dict[str, int]:

@@ -27,6 +27,7 @@ from ..data.source import Source
 from ..data.stores import TensorStore
 from ..runtime.seeds import seeded
 from .build import example_of, network_factory
+from .evaluating import evaluating
 from .head import find_head, recorded_inputs
 from .weights import weights_hash
 
@@ -140,13 +141,12 @@ def _compute(
 ) -> None:
     """Write the features to a temporary file and rename it at the end, so that a file of this name is complete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    was_training = network.training
-    network.eval().to(device)
+    network.to(device)
     rows: np.ndarray[Any, Any] | None = None
     done = 0
     try:
         title = f"features ({title})"
-        with _bar(title, len(source), progress) as bar, torch.inference_mode(), recorded_inputs(layer) as recorded:
+        with _bar(title, len(source), progress) as bar, evaluating(network), recorded_inputs(layer) as recorded:
             for inputs in source.store.batches(torch.arange(len(source)).split(batch_size)):
                 call(network, map_inputs(lambda tensor: tensor.to(device), prepare.measuring(inputs)))
                 features = recorded[0].flatten(1).float().cpu().numpy()
@@ -165,7 +165,6 @@ def _compute(
         hint = "free some space, or name another folder in MSLG_CACHE"
         raise OSError(error.errno, f"could not write {path} ({error.strerror}); {hint}") from error
     finally:
-        network.train(was_training)
         temporary.unlink(missing_ok=True)
 
 
