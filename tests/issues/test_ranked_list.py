@@ -172,7 +172,7 @@ def test_an_error_rate_that_cannot_be_kept_is_refused_before_training(
     with pytest.raises(ValueError, match=r"fdr = 0\.1 cannot be kept: no clean samples are held out.*leave fdr out"):
         fit(fdr=0.1, **settings)
     for fdr in (0, 1, 5.0, math.nan):
-        with pytest.raises(ValueError, match="must be between 0 and 1"):
+        with pytest.raises(ValueError, match="above 0 and below 1"):
             fit(fdr=fdr)
 
 

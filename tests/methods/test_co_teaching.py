@@ -67,7 +67,7 @@ def test_forgetting_nothing_equals_two_independent_runs_to_the_bit() -> None:
     task, data = problem(network=plain_network)
     both = CoTeaching(task, forget_rate=0.0)
     together = run(both, data)
-    for place, name in enumerate(("first", "second")):
+    for place, name in enumerate(("0", "1")):
         task, data = problem(network=plain_network)
         for _ in range(place):
             task.new_network()
@@ -84,7 +84,7 @@ def test_the_update_of_a_step() -> None:
     )
     method = CoTeaching(task, ramp=0)
     batch = next(iter(data.batches(0)))
-    networks = [method.networks.first, method.networks.second]
+    networks = [method.networks[0], method.networks[1]]
     losses = []
     for network in networks:
         log_probs = call(network, batch.inputs).log_softmax(1)
@@ -105,7 +105,7 @@ def test_the_update_of_a_step() -> None:
 def test_the_two_networks_differ_from_the_start() -> None:
     method, _ = build()
     assert isinstance(method, CoTeaching)
-    assert not torch.equal(method.networks.first[0].weight, method.networks.second[0].weight)  # type: ignore[index]
+    assert not torch.equal(method.networks[0][0].weight, method.networks[1][0].weight)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
@@ -116,7 +116,7 @@ def test_it_predicts_with_one_network_or_with_both(ensemble: bool) -> None:
     assert accuracy(method) > 0.8
     inputs = next(iter(data.batches(0))).inputs
     method.eval()
-    first, second = (network(inputs).softmax(1) for network in (method.networks.first, method.networks.second))
+    first, second = (network(inputs).softmax(1) for network in (method.networks[0], method.networks[1]))
     expected = (first + second) / 2 if ensemble else first
     assert torch.allclose(method.predict(inputs).exp(), expected, atol=1e-6)
     assert torch.allclose(call(method.deployed(), inputs).softmax(1), expected, atol=1e-6)

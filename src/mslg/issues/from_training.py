@@ -12,6 +12,7 @@ from ..data.sample_table import pieces_of
 from ..data.samples import Samples
 from ..data.splits import Splits
 from ..data.stores import Located
+from ..networks.evaluating import evaluating
 from ..training.evaluation import predictions as predict
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
@@ -21,17 +22,14 @@ from .ranked_list import LabelIssues, rank_labels
 
 log = logging.getLogger("mslg")
 
-LEAST_AGREEMENT = (
-    0.7  # of the mean probability of given labels during training: with less, final predictions are ignored
-)
+# Of the mean probability of given labels during training: with less, the final predictions are ignored.
+LEAST_AGREEMENT = 0.7
 
 
 def rank_training_labels(
     method: Method, data: Splits, history: PredictionHistory, *, fdr: float | None = None
 ) -> LabelIssues:
     """The label issues of the training samples, by the finished network's predictions for them."""
-    training = method.training
-    method.eval()
     predict_training_samples(method, data, history)
     if not _agrees(history, data):
         log.warning(
@@ -39,15 +37,13 @@ def rank_training_labels(
             "after few steps: the list uses the predictions made during training; train longer or in smaller batches"
         )
         history.final = None
-    issues = rank_labels(training_predictions(method, data, history), evidence_of(method, data), fdr=fdr)
-    method.train(training)
-    return issues
+    return rank_labels(training_predictions(method, data, history), evidence_of(method, data), fdr=fdr)
 
 
 def predict_training_samples(method: Method, data: Splits, history: PredictionHistory) -> None:
-    """Fill the history's final predictions. The method must be in evaluation mode."""
+    """Fill the history's final predictions."""
     table = history.begin_final()
-    with torch.inference_mode(), method.computing():
+    with evaluating(method), method.computing():
         for batch in data.in_order():
             table[batch.index] = method.predict(batch.inputs).exp()
 
@@ -71,7 +67,7 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
 
 
 def evidence_of(method: Method, data: Splits) -> Evidence:
-    """What the clean samples say. The method must be in evaluation mode."""
+    """What the clean samples say."""
     held_out = verified_samples(method, data, (data.select, data.report))
     return Evidence(
         held_out,
@@ -88,7 +84,7 @@ def verified_samples(method: Method, data: Splits, parts: Iterable[Samples | Non
     present = [part for part in parts if part is not None and len(part)]
     if not present:
         return None
-    probs = torch.cat([predict(method, data, part) for part in present]).exp().clone()  # out of inference mode
+    probs = torch.cat([predict(method, data, part) for part in present]).exp()
     given = torch.cat([_given(part) for part in present])
     return VerifiedSamples(probs, given, torch.cat([part.label for part in present]), torch.arange(len(given)))
 
