@@ -79,7 +79,11 @@ def test_every_row_leads_to_a_method(name: str) -> None:
         if cell.seed != grid.seeds[0]:
             continue
         method = dict(cell.settings["method"])
-        told = {"noise_rate": 0.4, "transition": torch.eye(CLASSES[data["source"]])} if data.get("told", True) else {}
+        told = (
+            {"noise_rate": 0.4, "transition": torch.eye(CLASSES[data["source"]])}
+            if data.get("reveal_noise", True)
+            else {}
+        )
         labels = torch.arange(40) % CLASSES[data["source"]]
         task = task_of(cell, pairs=(labels, torch.where(torch.arange(40) < 20, labels, labels.roll(1))), **told)
         clean = make_splits(make_source(np.eye(2), [0, 1]), make_source(np.eye(2) + 5, [0, 1]))
@@ -175,7 +179,7 @@ def test_who_is_told_the_noise_says_so() -> None:
         grid = load_grid(name)
         for row in grid.rows:
             cell = grid.cell(row, grid.columns[0], 0)
-            method, told = cell.settings["method"], cell.settings["data"].get("told", True)
+            method, told = cell.settings["method"], cell.settings["data"].get("reveal_noise", True)
             uses = {"co-teaching": "forget_rate" not in method, "forward": method.get("matrix", "given") == "given"}
             counted = method.get("preset") == "clothing1m"
             if uses.get(method.get("name", "mslg"), False) and told and not counted:
