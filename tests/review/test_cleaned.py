@@ -149,7 +149,7 @@ def test_tables_are_labels_for_the_next_fit(tmp_path: Path, decisions: Path, kin
     again = relabelled(source, path)
     assert again.ids == ("digit-0", "digit-1", "digit-3", "digit-4", "digit-5")
     assert [CLASSES[number] for number in again.label.tolist()] == table["label"].tolist()
-    with pytest.raises(ValueError, match=f"cleaned.{kind} contains only labels, as written by mslg noise and mslg apply"):
+    with pytest.raises(ValueError, match=f"cleaned.{kind} contains only labels, as written by mslg noise"):
         open_named(str(path))
 
 

@@ -134,7 +134,7 @@ def test_filters_and_orders(page: Any) -> None:
     page.select_option("#given", label="ant (20)")
     assert page.inner_text("#found") == "10 samples listed"
     page.select_option("#suggested", "0")
-    assert page.is_visible("text=No sample is left with these filters.")
+    assert page.is_visible("text=No samples match these filters.")
     page.select_option("#which", "all")
     assert page.inner_text("#found") == "10 samples listed"
     assert "not flagged" in tiles(page)[0]
