@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         ("--kind", "uniform", "--rate", "0.3", "--set", "convenion=exact"),
         "unknown setting of uniform noise 'convenion'. Did you mean 'convention'?",
     ),
-    "no setting": (("--kind", "uniform", "--rate", "0.3", "--set", "fill"), "write --set key=value"),
+    "no setting": (("--kind", "uniform", "--rate", "0.3", "--set", "fill"), "expected --set key=value"),
     "no rate": (("--kind", "uniform"), "this noise needs a rate"),
     "unasked probabilities": (
         ("--kind", "pair", "--rate", "0.3", "--probabilities", "p.npy"),

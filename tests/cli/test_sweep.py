@@ -155,7 +155,7 @@ def test_tables(swept: Path, tmp_path: Path) -> None:
     assert "difference to cross entropy, paired by seed" in shown
     other = mslg("table", str(swept), "--against", "mslg", "--format", "markdown", "--measure", "predictions/accuracy")
     assert "difference to mslg" in other.stdout
-    assert "predicted labels of the training set that are right" in other.stdout
+    assert "predicted labels of the training set that are correct" in other.stdout
     assert "Did you mean 'latex'" in str(mslg("table", str(swept), "--format", "latec").exception)
     assert "there is no sweep in" in str(mslg("table", str(tmp_path)).exception)
     copy = tmp_path / "fresh clone"
