@@ -93,10 +93,10 @@ WRONG = {
     "half precision": (
         ("fit", "digits", "--clean", "50", "--precision", "fp16", "--device", "cpu", "-o", "r"),
         1,
-        "is for GPUs",
+        "which only GPUs support",
     ),
     "unknown recipe": (("fit", "--recipe", "digit", "-o", "r"), 1, "Did you mean 'digits'?"),
-    "no run": (("fit", "-o", "r", "--resume"), 1, "there is no run in r to go on with"),
+    "no run": (("fit", "-o", "r", "--resume"), 1, "there is no run in r to resume"),
     "unknown table": (("fit", "digits", "--set", "foo.bar=1", "-o", "r"), 1, "unknown table 'foo'"),
     "no output": (("fit", "digits", "--clean", "50"), 2, "name a folder for the run with -o"),
     "no data": (("fit", "-o", "r"), 2, "name the data"),
@@ -105,7 +105,7 @@ WRONG = {
     "too many clean": (
         ("fit", "digits", "--clean", "9999", "-o", "r"),
         1,
-        "9999 clean samples were requested; between 1 and 1300",
+        "9999 clean samples were requested; from 1 to 1300",
     ),
     "budget": (("fit", "digits", "--clean", "50", "--time-budget", "soon", "-o", "r"), 2, "write 45s, 30m or 2h"),
     "unknown list": (("list", "method"), 1, "Did you mean 'methods'?"),
@@ -142,7 +142,7 @@ def test_labels_that_noise_wrote_are_joined_to_their_data(files: Path) -> None:
     assert made.returncode == 0, made.stderr
     refused = mslg("fit", "noisy.parquet", "--clean", "auto", "-o", "run", cwd=files)
     assert refused.returncode == 1
-    assert "holds labels only, as mslg noise and mslg apply write them" in refused.stderr
+    assert "contains only labels, as written by mslg noise and mslg apply" in refused.stderr
     words = ("fit", "digits", "--labels", "noisy.parquet", "--clean", "100", "-o", "run", "--epochs", "2", "--json")
     done = mslg(*words, cwd=files)
     assert done.returncode == 0, done.stderr

@@ -122,7 +122,10 @@ def test_a_run_resumes_exactly() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"momentum": 1.0}, "momentum is 1.0; it must be at least 0 and below 1"), ({"weight": -1.0}, "weight is -1.0")],
+    [
+        ({"target_momentum": 1.0}, "target_momentum is 1.0; it must be at least 0 and below 1"),
+        ({"weight": -1.0}, "weight is -1.0"),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):

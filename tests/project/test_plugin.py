@@ -103,9 +103,8 @@ def test_the_command_line_uses_it_by_import_path(environment: dict[str, str], tm
     assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["method"]["name"] == "label-smoothing"
 
 
-@pytest.mark.xfail(reason="open_named looks data sets up by name only: it has to call DATASETS.resolve", strict=True)
 def test_a_data_set_is_opened_by_import_path(environment: dict[str, str], tmp_path: Path) -> None:
-    code = "from mslg.runs.open_data import open_named; open_named('mslg_example_plugin.moons:moons')"
+    code = "from mslg.data.open import open_named; open_named('mslg_example_plugin.moons:moons')"
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, capture_output=True)
 
 

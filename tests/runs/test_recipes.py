@@ -133,7 +133,7 @@ def test_a_clean_set_cut_from_the_test_set_leaves_the_rest_for_the_test() -> Non
     clean, rest = clean_from_test(test, 40, 20, seed=3)
     assert len(rest) == 20
     assert not set(clean.ids) & set(rest.ids)
-    with pytest.raises(ValueError, match="80 clean and 30 test samples were requested out of a test set of 100"):
+    with pytest.raises(ValueError, match="80 clean and 30 test samples were requested from a test set of 100"):
         clean_from_test(test, 80, 30, seed=0)
 
 
@@ -209,7 +209,7 @@ def shares(clean: list[int], noisy: list[int]) -> Splits:
 def test_a_clean_set_with_other_class_shares_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     shares([50, 50, 50], [800, 100, 100])
     assert "class shares differ from the noisy set's by 47 % (most of all '0': 33 % of the clean, 80 %" in caplog.text
-    assert "read the macro accuracy" in caplog.text
+    assert "look at the macro accuracy" in caplog.text
 
 
 @pytest.mark.parametrize(

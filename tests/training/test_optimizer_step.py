@@ -162,9 +162,49 @@ def test_fit_in_microbatches(tmp_path: Path) -> None:
     assert result.run is not None
     assert result.run.config["train"]["accumulate"] == 4
     for wrong in (0, 33, "2"):
-        with pytest.raises(ValueError, match="a batch of 64 samples is worked through in 1 to 32 parts"):
+        with pytest.raises(
+            ValueError, match=r"accumulate is .*; (it must be a whole number, 1 or|a batch of 64 samples)"
+        ):
             mslg.fit(small_network, (data.x, data.given), accumulate=wrong, **told)  # type: ignore[arg-type]
 
 
 def test_the_command_line_knows_it() -> None:
     assert assignments(["accumulate=4", "precision=bf16"], "mslg")["train"] == {"accumulate": 4, "precision": "bf16"}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_gradients_are_clipped_to_the_norm_asked_for(accumulate: int) -> None:
+    layer = torch.nn.Linear(3, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    before, step = layer.weight.detach().clone(), OptimizerStep(clip=0.5)
+    for number in range(accumulate):
+        with step.microbatch(1 / accumulate, first=number == 0, last=number == accumulate - 1):
+            step(optimizer, 100 * layer(torch.ones(2, 3)).mean())
+    assert float((layer.weight.detach() - before).norm()) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_the_record_says_what_the_optimizer_uses(tmp_path: Path) -> None:
+    data = blobs()
+    told: dict[str, Any] = {"method": "cross-entropy", "epochs": 2, "progress": False}
+    for number, (settings, used) in enumerate(
+        [
+            ({}, {"learning_rate": 0.05, "weight_decay": 1e-4, "momentum": 0.9}),
+            ({"momentum": 0.5, "optimizer_options": {"nesterov": True}}, {"momentum": 0.5}),
+            (
+                {"optimizer": torch.optim.AdamW, "learning_rate": 3e-3, "weight_decay": 0.3},
+                {"learning_rate": 3e-3, "weight_decay": 0.3, "optimizer": "AdamW"},
+            ),
+            (
+                {"optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.007)},
+                {"learning_rate": 0.007, "weight_decay": 0.0},
+            ),
+            ({"gradient_clip": 2.0}, {"gradient_clip": 2.0}),
+        ]
+    ):
+        output = tmp_path / str(number)
+        result = mslg.fit(small_network, (data.x, data.given), output=output, **told, **settings)
+        assert result.run is not None
+        recorded = result.run.config["train"]
+        assert {key: recorded[key] for key in used} == used
+    with pytest.raises(ValueError, match="unknown argument of Adam 'nesterov'"):
+        mslg.fit(small_network, (data.x, data.given), optimizer="adam", optimizer_options={"nesterov": True}, **told)

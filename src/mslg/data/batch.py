@@ -94,3 +94,15 @@ def logits_of(output: Any) -> Tensor:
             "or an object with such a tensor as its .logits"
         )
     return logits.to(torch.promote_types(logits.dtype, torch.float32))  # losses and tables stay in full precision
+
+
+def concat_inputs(parts: list[Inputs]) -> Inputs:
+    """Inputs of the same structure, one after the other."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    if isinstance(first, Mapping):
+        return {key: concat_inputs([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple | list):
+        return type(first)(concat_inputs(list(group)) for group in zip(*parts, strict=True))
+    return first

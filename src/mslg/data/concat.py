@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import tee
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from .batch import Inputs, map_inputs
+from .batch import Inputs, concat_inputs, map_inputs
 from .source import Source
 from .stores import InputStore, Located, Worded
 
@@ -58,7 +58,7 @@ class ConcatStore:
             early = group < bound
             parts = [next(batches) for batches, used in ((first, early), (second, ~early)) if bool(used.any())]
             order = torch.cat([early.nonzero().flatten(), (~early).nonzero().flatten()]).argsort()
-            yield map_inputs(lambda tensor: tensor[order], _concat_inputs(parts))  # noqa: B023
+            yield map_inputs(lambda tensor: tensor[order], concat_inputs(parts))  # noqa: B023
 
     def locate(self, position: int) -> tuple[InputStore, int]:
         """The store that holds a position, and the position in it."""
@@ -84,14 +84,3 @@ class ConcatTexts(ConcatStore):
         store, position = self.locate(position)
         assert isinstance(store, Worded)
         return store.text(position)
-
-
-def _concat_inputs(parts: list[Inputs]) -> Inputs:
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.cat(parts)
-    if isinstance(first, Mapping):
-        return {key: _concat_inputs([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple | list):
-        return type(first)(_concat_inputs(list(group)) for group in zip(*parts, strict=True))
-    return first

@@ -36,14 +36,15 @@ def open_named(
     """Open a data set.
 
     Args:
-        name: a registered name, `hf:PATH`, or the path of a file or folder.
+        name: a registered name, package.module:function, `hf:PATH`, or the path of a file or folder.
         seed: for data sets that are split at random.
         root: the folder of a registered data set's files.
         reading: how inputs are read.
         options: further arguments of a registered data set.
     """
     reading = reading or Reading()
-    if name in DATASETS:
+    is_code = ":" in name and not name.startswith("hf:") and not Path(name).exists()
+    if name in DATASETS or is_code:
         return _open_registered(name, seed, root, reading, options or {})
     if options:
         raise ValueError(f"{', '.join(options)}: only registered data sets have such settings, and {name} is none")
@@ -72,7 +73,7 @@ def open_named(
 def _open_registered(
     name: str, seed: int, root: str | Path | None, reading: Reading, options: Mapping[str, Any]
 ) -> Bundle:
-    function = DATASETS.load(name)
+    function = DATASETS.resolve(name).object
     parameters = inspect.signature(function).parameters
     for key in options:
         if key not in parameters:

@@ -92,6 +92,7 @@ def prepare(
             head_name=head,
             precision=train.precision,
             accumulate=train.accumulate,
+            gradient_clip=train.gradient_clip,
             warm=start.warm,
             seed=train.seed,
             device=device,

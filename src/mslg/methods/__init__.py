@@ -10,6 +10,11 @@ METHODS = Registry(
         "mslg": Entry(
             "mslg.methods.mslg.method:MSLG", "soft labels by a meta-gradient on clean samples", ("clean set",)
         ),
+        "cross-fitted": Entry(
+            "mslg.methods.cross_fitted:CrossFitted",
+            "soft labels from networks that have not seen the given ones, then a meta-gradient",
+            ("clean set",),
+        ),
         "joint-optimization": Entry(
             "mslg.methods.joint_optimization:JointOptimization",
             "labels follow averaged predictions; then a restart",

@@ -22,25 +22,27 @@ EDGE = 1e-4  # probabilities stay this far from 0 and 1, or the penalty's gradie
 class ELR(SingleNetwork):
     """Cross entropy with a pull towards the running mean of each sample's own predictions.
 
-    momentum  fraction of a sample's target that stays at each visit (the paper's β)
-    weight    of the penalty (the paper's λ); 0 = cross entropy
+    target_momentum  fraction of a sample's target that stays at each visit (the paper's β)
+    weight           of the penalty (the paper's λ); 0 = cross entropy
     """
 
     presets: ClassVar = {
-        "cifar10-symmetric": lambda task: {"momentum": 0.7, "weight": 3.0},
-        "cifar10-asymmetric": lambda task: {"momentum": 0.9, "weight": 1.0},
-        "cifar100": lambda task: {"momentum": 0.9, "weight": 7.0},
+        "cifar10-symmetric": lambda task: {"target_momentum": 0.7, "weight": 3.0},
+        "cifar10-asymmetric": lambda task: {"target_momentum": 0.9, "weight": 1.0},
+        "cifar100": lambda task: {"target_momentum": 0.9, "weight": 7.0},
     }
 
     given: Tensor
 
-    def __init__(self, task: Task, *, momentum: float = 0.7, weight: float = 3.0) -> None:
+    def __init__(self, task: Task, *, target_momentum: float = 0.7, weight: float = 3.0) -> None:
         super().__init__(task)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum}; it must be at least 0 and below 1: at 1 the targets stay empty")
+        if not 0 <= target_momentum < 1:
+            raise ValueError(
+                f"target_momentum is {target_momentum}; it must be at least 0 and below 1: at 1 the targets stay empty"
+            )
         if weight < 0:
             raise ValueError(f"weight is {weight}; it must be 0 (cross entropy) or more")
-        self.momentum, self.weight = momentum, weight
+        self.target_momentum, self.weight = target_momentum, weight
         self.target = task.new_sample_table("targets", task.classes)
         self.register_buffer("given", task.given.to(task.device), persistent=False)
 
@@ -63,7 +65,7 @@ class ELR(SingleNetwork):
     def remember(self, index: Tensor, probs: Tensor) -> Tensor:
         """Fold predictions into the targets of these samples; returns their new rows."""
         fresh = (probs / probs.sum(1, keepdim=True)).to(self.target.dtype)
-        rows = self.momentum * self.target[index] + (1 - self.momentum) * fresh
+        rows = self.target_momentum * self.target[index] + (1 - self.target_momentum) * fresh
         self.target[index] = rows
         return rows
 

@@ -106,3 +106,33 @@ def anchors(probs: Tensor, percentile: float) -> Tensor:
         rows.append(probs[column.argmax()])
     matrix = torch.stack(rows)
     return matrix / matrix.sum(1, keepdim=True)
+
+
+def smoothed_by_best_prior(
+    given: Tensor, verified: Tensor, classes: int, estimate: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A transition matrix counted on samples with both labels, smoothed towards the pooled counts, another estimate of
+    the matrix, or their mean: whichever, and with whatever strength, best predicts each sample from the others.
+
+    Returns:
+        The (classes, classes) matrix; and for each sample (n, classes) the column of its given label, from the counts
+        of all other samples.
+    """
+    counts = count(given, verified, classes)
+    pooled = pool(counts)
+    priors = [pooled] if estimate is None else [pooled, estimate, (estimate + pooled) / 2]
+    tried = [(prior, strength) for prior in priors for strength in STRENGTHS[3:]]
+    columns = [_without_each(counts, prior, strength, given, verified) for prior, strength in tried]
+    likelihood = [float(column.gather(1, verified[:, None]).log().sum()) for column in columns]
+    best = max(range(len(tried)), key=likelihood.__getitem__)
+    prior, strength = tried[best]
+    return (counts + strength * prior) / (counts.sum(1, keepdim=True) + strength), columns[best]
+
+
+def _without_each(counts: Tensor, prior: Tensor, strength: float, given: Tensor, verified: Tensor) -> Tensor:
+    """T[·, given] of every sample, where the sample itself is not counted."""
+    totals = counts.sum(1)
+    columns = ((counts + strength * prior) / (totals[:, None] + strength)).T[given]
+    own = (counts[verified, given] - 1 + strength * prior[verified, given]) / (totals[verified] - 1 + strength)
+    columns[torch.arange(len(given)), verified] = own
+    return columns.clamp_min(1e-6)

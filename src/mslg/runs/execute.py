@@ -65,6 +65,7 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     begun = time.monotonic()
     folder = None if options.output is None else Path(options.output)
+    logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
     position = start_of(prepared.method, prepared.data)
     run, records = _open(prepared, folder, options, position)
     _announce(prepared, position)
@@ -72,7 +73,7 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
     if options.compare:
         comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder)
         comparison.announce(budget=options.time_budget)
-    stopped = _train(prepared, options, run, records, position, begun)
+    stopped = _train(prepared, options, logs, run, records, position, begun)
     outcome = _conclude(prepared, run, records, position, stopped=stopped)
     if comparison is not None and not stopped:
         left = None if options.time_budget is None else options.time_budget - (time.monotonic() - begun)
@@ -107,6 +108,7 @@ def _open(
 def _train(
     prepared: Prepared,
     options: Options,
+    logs: Logging,
     run: Run | None,
     records: list[EpochRecord],
     position: Position,
@@ -115,7 +117,6 @@ def _train(
     """Train, adding to the records. Returns whether the time budget has stopped it."""
     method, data, evaluation = prepared.method, prepared.data, prepared.evaluation
     epochs, folder = method.task.epochs, None if run is None else run.path
-    logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
     watch = CollapseWatch(data.source.label[data.train.index], len(data.source.classes), advice=method.advice)
     recording = recorded(
         method,

@@ -37,7 +37,9 @@ class MethodBase(nn.Module):
         self.task = task
         self.epoch, self.progress = 0, 0.0
         self.schedule: Schedule = task.schedule
-        self.optimizer_step = OptimizerStep(GradScaler(task.device.type) if task.precision == "fp16" else None)
+        self.optimizer_step = OptimizerStep(
+            GradScaler(task.device.type) if task.precision == "fp16" else None, task.gradient_clip
+        )
         self._optimizers: dict[str, Optimizer] = {}
         self._rates: dict[str, list[float]] = {}  # initial learning rates of the optimizers that follow the schedule
         self._trainable: dict[str, nn.Module] = {}  # networks by the name of their optimizer

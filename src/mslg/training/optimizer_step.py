@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
@@ -17,10 +17,11 @@ class OptimizerStep:
 
     Args:
         scaler: scales losses, for training in fp16.
+        clip: largest norm of an optimizer's gradient; a longer one is scaled down to it.
     """
 
-    def __init__(self, scaler: GradScaler | None = None) -> None:
-        self.scaler = scaler
+    def __init__(self, scaler: GradScaler | None = None, clip: float | None = None) -> None:
+        self.scaler, self.clip = scaler, clip
         self._share, self._first, self._last = 1.0, True, True  # of the present micro-batch
         self._stepped = False
 
@@ -58,7 +59,12 @@ class OptimizerStep:
         if not self._last:
             return
         # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
-        average_gradients(parameter for group in optimizer.param_groups for parameter in group["params"])
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        average_gradients(parameters)
+        if self.clip is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(parameters, self.clip)
         if self.scaler is None:
             optimizer.step()
             return

@@ -46,6 +46,7 @@ class Task:
         pretrained: of a network that is not a factory: further networks keep its body and get a new head.
         precision: that networks compute in.
         accumulate: micro-batches per batch.
+        gradient_clip: largest norm of the gradient in an optimizer step, if there is one.
         warm: the run continues from an earlier one, so the warm-up is already done.
         seed: of the networks' initial weights.
         device: where networks and tables are.
@@ -67,6 +68,7 @@ class Task:
     pretrained: bool = True
     precision: Precision = "float32"
     accumulate: int = 1
+    gradient_clip: float | None = None
     warm: bool = False
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

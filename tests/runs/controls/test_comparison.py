@@ -111,7 +111,7 @@ def test_every_control_gets_the_same_samples_schedule_and_start(monkeypatch: pyt
             assert getattr(method.task, key) is getattr(own.task, key), key
     fresh = Task(own.task.given, 4, small_network, 3, seed=own.task.seed).new_network().state_dict()
     for trial in TRIALS.values():
-        comparison = Comparison("mslg", own, {}, data, {"train": {"epochs": 3}}, None)
+        comparison = Comparison(own, {}, data, {"method": {"name": "mslg"}, "train": {"epochs": 3}}, None)
         comparison.epochs = 3
         start = comparison._build(trial).deployed().state_dict()
         assert all(torch.equal(start[key], value) for key, value in fresh.items())

@@ -25,7 +25,7 @@ RECORDED = {
     "network": ("class",),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
-LIBRARIES = ("torchvision", "timm")  # "torchvision:resnet50" names no code of a stranger
+LIBRARIES = ("torchvision", "timm", "hf")  # "torchvision:resnet50" and "hf:FOLDER" name no code of a stranger
 
 
 def recipes() -> dict[str, str]:

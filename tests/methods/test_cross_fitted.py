@@ -1,0 +1,197 @@
+"""Cross-fitted labels: folds, posterior, label step, and that it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mslg.data.batch import Batch
+from mslg.data.splits import Splits
+from mslg.methods.cross_fitted import CrossFitted
+from mslg.methods.fold_networks import stratified_folds
+from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
+from mslg.training.method import Task
+from mslg.training.stacking import fit_weights, floored
+from tests.support.blobs import blobs
+from tests.support.method_problems import accuracy, check_resume, problem
+from tests.support.method_problems import run as train_all
+
+DATA = blobs()
+EPOCHS = 6
+
+
+def built(**settings: Any) -> tuple[CrossFitted, Splits]:
+    task, data = problem(epochs=EPOCHS)
+    return CrossFitted(task, **settings), data
+
+
+def test_folds_are_even_in_every_class() -> None:
+    label = torch.tensor([0] * 7 + [1] * 9 + [2] * 4)
+    fold = stratified_folds(label, 4, seed=3)
+    for number in range(3):
+        counts = torch.bincount(fold[label == number], minlength=4)
+        assert counts.max() - counts.min() <= 1
+    assert torch.equal(fold, stratified_folds(label, 4, seed=3))
+    assert not torch.equal(fold, stratified_folds(label, 4, seed=4))
+
+
+def test_weights_are_those_of_a_fine_grid() -> None:
+    random = torch.Generator().manual_seed(0)
+    label = torch.randint(3, (60,), generator=random)
+    good = torch.randn(60, 3, generator=random) + 2 * nn.functional.one_hot(label, 3)
+    bad = torch.randn(60, 3, generator=random)
+    features = torch.stack([floored(each.log_softmax(1)) for each in (good, bad)])
+    found = fit_weights(features, label, centre=(0.5, 0.5))
+
+    def value(first: float, second: float) -> float:
+        total = 0.0
+        for row in range(60):
+            mixed = [first * float(features[0, row, c]) + second * float(features[1, row, c]) for c in range(3)]
+            total += mixed[int(label[row])] - float(np.log(np.exp(mixed).sum()))
+        return total - (first - 0.5) ** 2 - (second - 0.5) ** 2
+
+    grid = [(a, b) for a in np.arange(0, 3.01, 0.05) for b in np.arange(0, 1.01, 0.05)]
+    best = max(grid, key=lambda point: value(*point))
+    assert np.allclose(found.numpy(), best, atol=0.05)
+    assert value(*found.tolist()) >= value(*best)
+
+
+def test_few_samples_leave_the_weights_near_their_centre() -> None:
+    features = torch.zeros(2, 1, 3, dtype=torch.float64)
+    assert torch.allclose(
+        fit_weights(features, torch.tensor([0]), centre=(0.3, 0.7)), torch.tensor([0.3, 0.7]).double()
+    )
+
+
+def test_columns_leave_each_sample_out() -> None:
+    random = torch.Generator().manual_seed(1)
+    verified = torch.randint(3, (40,), generator=random)
+    given = torch.where(torch.rand(40, generator=random) < 0.3, (verified + 1) % 3, verified)
+    matrix, columns = smoothed_by_best_prior(given, verified, 3)
+    assert torch.allclose(matrix.sum(1), torch.ones(3, dtype=torch.float64))
+    # The strength is recovered from the matrix itself, so that the slow version shares nothing with the fast one.
+    counts, prior = count(given, verified, 3), pool(count(given, verified, 3))
+    off = (counts / counts.sum(1, keepdim=True) - matrix).abs().argmax()
+    row, column = divmod(int(off), 3)
+    total = counts[row].sum()
+    strength = total * (counts[row, column] / total - matrix[row, column]) / (matrix[row, column] - prior[row, column])
+    for number in range(40):
+        others = counts.clone()
+        others[verified[number], given[number]] -= 1
+        true = int(verified[number])
+        expected = (others[true, given[number]] + strength * prior[true, given[number]]) / (
+            others[true].sum() + strength
+        )
+        assert torch.isclose(columns[number, true], expected.clamp_min(1e-6), rtol=1e-6)
+
+
+def test_expectation_maximisation_recovers_the_noise() -> None:
+    """Predictions that are right leave nothing but counting."""
+    made, data = built()
+    true = torch.as_tensor(DATA.true)
+    table = torch.full((len(true), made.task.classes), -20.0)
+    table[torch.arange(len(true)), true] = 0.0
+    for name in ("noisy", "clean"):
+        made.table_of(name)[torch.arange(len(true))] = table
+    shares = torch.full((made.task.classes,), 1 / made.task.classes, dtype=torch.float64)
+    start = torch.full((made.task.classes,) * 2, 1 / made.task.classes, dtype=torch.float64)
+    found, _ = made.expectation_maximisation(data, torch.tensor([2.0, 2.0]).double(), start, shares)
+    index = data.train.index
+    counts = count(made.task.given[index], true[index], made.task.classes)
+    assert (found - counts / counts.sum(1, keepdim=True)).abs().max() < 0.06
+
+
+def test_no_network_learns_from_its_own_fold() -> None:
+    """Other labels in a fold leave the network of that fold as it is, and change all others."""
+    made, data = built()
+    batch, clean = next(data.batches(0)), next(data.clean_batches(0))
+    made.begin_epoch(0, data)
+    changed = Batch(batch.index, batch.inputs, torch.where(made.fold[batch.index] == 1, 3 - batch.label, batch.label))
+    weights = []
+    for each in (batch, changed):
+        fresh, _ = built()
+        fresh.begin_epoch(0, data)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            fresh.step(each, iter([clean]))
+        weights.append([torch.cat([p.flatten() for p in net.parameters()]) for net in fresh.noisy_networks])
+    same = [torch.equal(*pair) for pair in zip(*weights, strict=True)]
+    assert same == [number == 1 for number in range(made.folds)]
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_labels_move_by_the_rate_whatever_the_softmax(every: int) -> None:
+    made, data = built(label_rate=0.25, label_every=every)
+    train_all(made, data)
+    before = made.table.displaced(torch.arange(len(made.task.given)))
+    batch, clean = next(data.batches(0)), next(data.clean_batches(0))
+    made.move_labels(batch, clean)
+    change = made.table.displaced(batch.index) - before[batch.index]
+    assert change.abs().amax(1).mean() == pytest.approx(0.25 * every, rel=1e-4)
+    assert torch.allclose(change.sum(1), torch.zeros(len(batch.index)), atol=1e-5)
+
+
+def test_the_label_step_is_downhill_for_the_clean_loss() -> None:
+    """Against finite differences: training a little on the moved labels lowers the clean loss more than on the old."""
+    made, data = built(label_rate=0.25, label_every=1, mixup=False)
+    train_all(made, data)
+    made.network.eval()
+    batch, clean = next(data.batches(0)), next(data.clean_batches(0))
+
+    def after(soft: Tensor) -> float:
+        loss = -(soft * made.network(batch.inputs).log_softmax(1)).sum(1).mean()
+        parameters = list(made.network.parameters())
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= 1e-3 * gradient
+            value = nn.functional.cross_entropy(made.network(clean.inputs), clean.label)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter += 1e-3 * gradient
+        return float(value)
+
+    old = made.soft_labels(batch.index)
+    made.move_labels(batch, clean)
+    made.network.eval()
+    assert after(made.soft_labels(batch.index)) < after(old)
+
+
+def test_without_a_label_rate_labels_are_the_posterior() -> None:
+    made, data = built(label_rate=0.0)
+    train_all(made, data)
+    index = data.train.index
+    assert torch.equal(made.soft_labels(index), made.log_posterior(index).softmax(1))
+
+
+def test_labels_become_better_than_the_given_ones() -> None:
+    made, data = built()
+    train_all(made, data)
+    index = data.train.index
+    true = torch.as_tensor(DATA.true)[index]
+    given = made.task.given[index]
+    assert (made.soft_labels(index).argmax(1) == true).float().mean() > (given == true).float().mean() + 0.1
+    assert accuracy(made) > 0.8
+
+
+@pytest.mark.parametrize("stop", [3, 9, 20, 33])
+def test_a_run_resumes_in_every_stage(stop: int) -> None:
+    check_resume(built, stop)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"folds": 1}, "folds is 1; a sample is predicted by networks that have not seen it: 2 or more"),
+        ({"label_every": 0}, "label_every is 0; it must be 1 step or more"),
+        ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
+        ({"noisy_stage": 3, "forward_stage": 3}, "a run of 6 epochs has none left for the deployed network"),
+    ],
+)
+def test_mistakes_are_named(settings: dict[str, Any], words: str) -> None:
+    task = Task(torch.tensor([0, 1] * 8), 2, lambda: nn.Linear(2, 2), epochs=EPOCHS)
+    with pytest.raises(ValueError, match=words):
+        CrossFitted(task, **settings)
