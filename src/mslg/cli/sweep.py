@@ -42,6 +42,7 @@ def sweep(
     keep_runs: Annotated[bool, typer.Option("--keep-runs", help="Keep the run folders of finished cells.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, per run.")] = 0,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Import code that the recipe names.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors.")] = False,
 ) -> None:
@@ -59,10 +60,14 @@ def sweep(
     mslg sweep mine.toml -o sweeps/mine --commands > jobs.txt
     """
     logging.getLogger("mslg").setLevel(logging.WARNING)
+    from ..runs.recipes import refuse_code
     from ..sweeps.grid import load_grid
 
     grid = load_grid(recipe)
     chosen = _chosen(grid, row, column, seed)
+    if not trust_code:
+        for cell in chosen:
+            refuse_code(cell.settings, {}, recipe)
     if dry_run:
         _dry_run(chosen, output, root, as_json)
     elif commands:

@@ -120,7 +120,8 @@ def _maker(path: Path, about: Mapping[str, Any], network: Any, prepare: Augment)
     name, weights = settings.pop("name"), settings.pop("weights", None)  # all weights are in the folder
     settings.pop("class", None)
     unfilled = Model(nn.Identity(), prepare, about)
-    factory = factory_for(name, prepare.measuring(unfilled.example()), len(about["classes"]), **settings)
+    example, typed = prepare.measuring(unfilled.example()), network is not None  # code is imported only if typed
+    factory = factory_for(name, example, len(about["classes"]), allow_import=typed, **settings)
 
     def make() -> nn.Module:
         made = factory()
