@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +26,7 @@ from ..data.source import make_source
 from ..networks.mlp import MLP
 from ..noise.uniform import uniform
 from ..runs.checkpoint import load_state, save_state
+from ..runs.settings import Options, Train
 from ..training.evaluation import Evaluation
 from ..training.loop import Position, train
 from ..training.method import Method, Task
@@ -51,11 +52,13 @@ def check_method(method: type[Method]) -> None:
 
 def check_constructor_is_a_schema(method: type[Method]) -> None:
     """Settings are keyword-only, typed and have defaults: recipes and options are checked against the signature."""
+    taken = {item.name for table in (Train, Options) for item in fields(table)}
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         contract = f"{method.__name__}(task, *, {parameter.name}): every setting must"
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{contract} be keyword-only"
         assert parameter.annotation is not inspect.Parameter.empty, f"{contract} have a type annotation"
         assert parameter.default is not inspect.Parameter.empty, f"{contract} have a default"
+        assert parameter.name not in taken, f"{contract} have a name of its own; `{parameter.name}` is one of fit's"
     assert set(method.needs) <= NEEDS, f"needs is {set(method.needs)}; allowed: {', '.join(sorted(NEEDS))}"
 
 
