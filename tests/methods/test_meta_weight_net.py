@@ -137,7 +137,7 @@ def test_weights_lie_between_zero_and_one_and_depend_on_the_loss_alone() -> None
 
 
 def test_a_weight_net_that_says_a_constant_gives_that_share_of_cross_entropy() -> None:
-    method = small(weight_rate=0.0, weight_decay=0.0)
+    method = small(weight_rate=0.0, net_decay=0.0)
     with torch.no_grad():
         method.weight_net[2].weight.zero_()
         method.weight_net[2].bias.fill_(math.log(0.3 / 0.7))

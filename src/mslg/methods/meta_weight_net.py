@@ -31,7 +31,7 @@ class MetaWeightNet(SingleNetwork):
 
     hidden        width of the weight net (one hidden layer)
     weight_rate   learning rate of the weight net's Adam; it does not follow the schedule
-    weight_decay  of the weight net
+    net_decay     weight decay of the weight net
     normalize     divide the weights by their sum over the batch, as the authors' first script did
     look_ahead    η: "learning-rate" for the classifier's present one, or a fixed distance
     mode          how the tangent is computed (see `mslg.bilevel.Bilevel`)
@@ -45,7 +45,7 @@ class MetaWeightNet(SingleNetwork):
         *,
         hidden: int = 100,
         weight_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
+        net_decay: float = 1e-4,
         normalize: bool = False,
         look_ahead: Literal["learning-rate"] | float = "learning-rate",
         mode: Mode = "exact",
@@ -53,7 +53,7 @@ class MetaWeightNet(SingleNetwork):
         super().__init__(task)
         if hidden < 1:
             raise ValueError(f"hidden is {hidden}; the weight net needs at least 1 hidden unit")
-        for name, value in {"weight_rate": weight_rate, "weight_decay": weight_decay}.items():
+        for name, value in {"weight_rate": weight_rate, "net_decay": net_decay}.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         if isinstance(look_ahead, str):
@@ -71,7 +71,7 @@ class MetaWeightNet(SingleNetwork):
         self.weight_optimizer = self.keep_optimizer(
             "weight net",
             # Fused: the other implementations read their step counter back to the host in every step.
-            torch.optim.Adam(self.weight_net.parameters(), lr=weight_rate, weight_decay=weight_decay, fused=True),
+            torch.optim.Adam(self.weight_net.parameters(), lr=weight_rate, weight_decay=net_decay, fused=True),
             scheduled=False,
         )
 
