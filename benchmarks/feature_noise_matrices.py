@@ -50,7 +50,7 @@ def numbers(found: Corruption) -> dict[str, Any]:
     own = found.realised.argmax(1) == torch.arange(10)
     return {
         "rate": found.rate,
-        "wrong_labels_by_class": dict(zip(CLASSES, torch.bincount(wrong, minlength=10).tolist())),
+        "wrong_labels_by_class": dict(zip(CLASSES, torch.bincount(wrong, minlength=10).tolist(), strict=True)),
         "classes_whose_own_label_is_the_most_frequent": int(own.sum()),
     }
 

@@ -161,7 +161,7 @@ def measure(kind: Kind, learner: str, rounds: int, clock: Callable[[], float]) -
             found["bare"].append((between - begun) / kind.steps)
             found["added"].append((whole - sum(taken.values())) / kind.steps)
     middle = {f"{name}_ms": round(1000 * median(values), 4) for name, values in found.items()}
-    shares = [added / taken for added, taken in zip(found["added"], found["step"])]
+    shares = [added / taken for added, taken in zip(found["added"], found["step"], strict=True)]
     return {**middle, "added_percent": round(100 * median(shares), 2)}
 
 

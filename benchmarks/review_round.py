@@ -101,7 +101,7 @@ def decide(path: Path, ids: list[str], labels: Any, source: Any) -> float:
     """Write what a reviewer who is never wrong decides; returns the share of given labels that were wrong."""
     from mslg.review.decisions import Decision, as_csv
 
-    true = {name: source.classes[int(label)] for name, label in zip(source.ids, source.true_label)}
+    true = {name: source.classes[int(label)] for name, label in zip(source.ids, source.true_label, strict=True)}
     decisions = {}
     for row in labels.set_index("id").loc[ids].itertuples():
         label = true[row.Index]
@@ -170,7 +170,7 @@ def main() -> None:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache, ProcessPoolExecutor(arguments.processes) as pool:
         one = partial(cell, root=arguments.root, cache=Path(cache), reviewed=arguments.reviewed)
-        for done in pool.map(one, *zip(*jobs)):
+        for done in pool.map(one, *zip(*jobs, strict=True)):
             cells.append(done)
             print(f"{len(cells)}/{len(jobs)} {json.dumps(done)}", flush=True)
             found = {"versions": versions(), "rate": RATE, "cells": cells, "problems": compared(cells)}

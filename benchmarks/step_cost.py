@@ -132,7 +132,7 @@ def naive(bench: Bench) -> Step:
         logits = network(bench.inputs)
         inner = bench.inner_loss(logits, label_logits)
         gradient = torch.autograd.grad(inner, list(parameters.values()), create_graph=True)
-        ahead = {name: p - LOOK_AHEAD * g for (name, p), g in zip(parameters.items(), gradient)}
+        ahead = {name: p - LOOK_AHEAD * g for (name, p), g in zip(parameters.items(), gradient, strict=True)}
         buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
         clean = F.cross_entropy(functional_call(network, (ahead, buffers), (bench.clean_inputs,)), bench.clean_label)
         (slope,) = torch.autograd.grad(clean, label_logits, retain_graph=True)

@@ -32,7 +32,7 @@ def log_mel(waves: np.ndarray) -> torch.Tensor:
     spectrum = torch.stft(torch.tensor(waves), 256, 128, window=torch.hann_window(256).double(), return_complex=True)
     edges = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), BANDS + 2) / 2595) - 1)
     bins = np.linspace(0, RATE / 2, 129)
-    rows = zip(edges, edges[1:], edges[2:])
+    rows = zip(edges, edges[1:], edges[2:], strict=False)
     filters = np.stack([np.interp(bins, [left, middle, right], [0, 1, 0]) for left, middle, right in rows])
     return (torch.tensor(filters) @ spectrum.abs() ** 2 + 1e-3).log().float().unsqueeze(1) / 4
 

@@ -150,7 +150,7 @@ def _panel(axis: str, points: Sequence[Mapping[str, float]], left: int, top: int
         )
     found.append(f'<text class="soft" x="{left + ACROSS / 2}" y="{top + DOWN + 40}" text-anchor="middle">{unit}</text>')
     for name in LINES:
-        places = [(across(value), down(point[name])) for value, point in zip(values, points)]
+        places = [(across(value), down(point[name])) for value, point in zip(values, points, strict=True)]
         found.append(f'<polyline class="{name}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>')
         found += [f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places]
     return found

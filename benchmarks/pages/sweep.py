@@ -113,7 +113,7 @@ class Sweep:
     def marks(self) -> dict[str, str]:
         """A footnote mark for each kind of knowledge beyond the rules."""
         known = dict.fromkeys(row.knows for row in self.grid.rows if row.knows is not None)
-        return dict(zip(known, ("†", "‡", "§", "¶")))
+        return dict(zip(known, ("†", "‡", "§", "¶"), strict=False))
 
     @property
     def notes(self) -> str:

@@ -196,7 +196,9 @@ def _docstring(thing: Any) -> str:
     parts: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         rows = _named(block)
-        if section := re.match(r"(Args|Returns|Raises):\n", block):
+        if heading := re.match(r"(Parameters|Attributes)\n-+\n", block):
+            parts.append(_numpy_section(heading[1].removesuffix("s").lower(), block[heading.end() :]))
+        elif section := re.match(r"(Args|Attributes|Returns|Raises):\n", block):
             parts.append(_section(section[1], textwrap.dedent(block[section.end() :])))
         elif rows is None:
             parts.append(textwrap.dedent(block).replace("\n", " "))
@@ -209,9 +211,19 @@ def _section(title: str, body: str) -> str:
     """A section of a docstring: "name: meaning" in lines, a meaning continued in indented ones; or plain text."""
     if title == "Returns":
         return f"Returns: {' '.join(body.split())}"
-    column = {"Args": "argument", "Raises": "raises"}[title]
+    column = {"Args": "argument", "Attributes": "attribute", "Raises": "raises"}[title]
     entries = re.findall(r"^(\S+?): (.*(?:\n +.*)*)", body, re.MULTILINE)
     rows = [f"| `{name}` | {_cell(' '.join(meaning.split()))} |" for name, meaning in entries]
+    return "\n".join([f"| {column} | meaning |", "|---|---|", *rows])
+
+
+def _numpy_section(column: str, body: str) -> str:
+    """A section in the style of NumPy: "name : type", with the meaning in the indented lines below it."""
+    entries = re.findall(r"^(\S[^:\n]*?)(?: : .*)?((?:\n +.*)+)", body, re.MULTILINE)
+    rows = [
+        f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {_cell(' '.join(meaning.split()))} |"
+        for names, meaning in entries
+    ]
     return "\n".join([f"| {column} | meaning |", "|---|---|", *rows])
 
 

@@ -129,7 +129,7 @@ def test_verified_samples_beside_the_data() -> None:
 
 
 def test_without_clean_samples_there_is_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"no clean samples, so rows with small losses .* pass clean=\(Xc, yc\)"):
+    with pytest.warns(UserWarning, match=r"no clean samples, so low-loss rows of X are used .* pass clean=\(Xc, yc\)"):
         alone = quick().fit(DATA.x, DATA.given)
     assert not np.isnan(alone.label_quality_).any()  # none is verified
     with warnings.catch_warnings():
@@ -273,7 +273,7 @@ def test_a_network_of_ones_own(fitted: MSLGClassifier) -> None:
     assert (pickle.loads(pickle.dumps(kept)).predict(X) == kept.predict(X)).all()
     with pytest.raises(ValueError, match=r"outputs of shape .* but the data has 4 classes"):
         quick(network=perceptron(2, 3)).fit(X, Y, clean_mask=MASK)
-    with pytest.raises(TypeError, match="network is 'resnet'; give a torch module, a function"):
+    with pytest.raises(TypeError, match="network is 'resnet'; pass a torch module, a function"):
         quick(network="resnet").fit(X, Y, clean_mask=MASK)
 
 
@@ -306,14 +306,14 @@ def test_every_setting_of_mslg_can_be_searched() -> None:
     ("message", "given"),
     [
         ("clean_mask has 3 entries for 280 rows of X", {"clean_mask": [True, False, True]}),
-        ("clean_mask holds int64; give True for each row", {"clean_mask": MASK.astype(int)}),
+        ("clean_mask holds int64; pass bools, True for each row", {"clean_mask": MASK.astype(int)}),
         ("clean_mask marks 0 rows; at least 2 verified samples are needed", {"clean_mask": np.zeros(280, dtype=bool)}),
         ("clean_mask leaves 0 of 280 rows to learn from", {"clean_mask": np.ones(280, dtype=bool)}),
         ("clean and clean_mask are both given", {"clean_mask": MASK, "clean": (X, Y)}),
         ("clean has 1 rows; at least 2", {"clean": (X[:1] + 9, Y[:1])}),
         ("clean has 3 rows but 2 labels", {"clean": (X[:3] + 9, Y[:2])}),
         ("unknown label in clean '7'. Allowed: 0, 1, 2, 3", {"clean": (X[:3] + 9, [0, 1, 7])}),
-        ("row 0 of clean is row 6 of X; .* or give all samples in X and y", {"clean": (X[6:9], Y[6:9])}),
+        ("row 0 of clean is row 6 of X; .* or pass all samples in X and y", {"clean": (X[6:9], Y[6:9])}),
         ("X has 1 features, but MSLGClassifier is expecting 2", {"clean": (X[:3, :1], Y[:3])}),
         ("unknown kind of clean set 'aut'. Did you mean 'auto'", {"clean": "aut"}),
     ],
@@ -324,7 +324,7 @@ def test_mistakes_with_clean_samples_are_named(message: str, given: dict[str, An
 
 
 def test_other_mistakes_are_named() -> None:
-    with pytest.raises(TypeError, match=r"clean is a ndarray; give verified samples as a pair \(Xc, yc\)"):
+    with pytest.raises(TypeError, match=r"clean is a ndarray; pass verified samples as a pair \(Xc, yc\)"):
         quick().fit(X, Y, clean=X)
     with pytest.raises(ValueError, match="l2rw cannot choose clean samples itself; pass clean="):
         generic(method="l2rw").fit(X, Y)

@@ -97,7 +97,7 @@ class TwoInputs(nn.Module):
 def test_networks_with_several_inputs(as_dict: bool) -> None:
     def inputs(x: np.ndarray) -> Any:
         parts = (x[:, 0].copy(), x[:, 1].copy())
-        return dict(zip(("left", "right"), parts)) if as_dict else parts
+        return dict(zip(("left", "right"), parts, strict=True)) if as_dict else parts
 
     result = fit(TwoInputs, (inputs(DATA.x), DATA.given), (inputs(DATA.clean_x), DATA.clean_y))
     assert len(result.labels) == 240
@@ -189,7 +189,7 @@ def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkey
     result = fit(epochs=40, time_budget=31.0)
     # 8 steps an epoch, of 40 epochs 6 at 1, 7 at 2 and 27 at 3.4 plain steps: 2.2 s an epoch
     assert len(result.history) == 13
-    assert "13 epochs fit into 31 s; 40 were asked for" in caplog.text
+    assert "13 epochs fit into 31 s; 40 were requested" in caplog.text
     with pytest.raises(ValueError, match="a time budget of 1 s is too short: one epoch takes about 2 s"):
         fit(epochs=40, time_budget=1.0)
 
@@ -313,7 +313,7 @@ def test_a_class_missing_from_the_clean_set_is_a_warning(caplog: pytest.LogCaptu
 
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     fit(output=tmp_path / "run", epochs=2)
-    with pytest.raises(FileExistsError, match=r"is a finished run; go on with it .*--resume.*--force.* another folder"):
+    with pytest.raises(FileExistsError, match=r"is a finished run; resume it .*--resume.*--force.* another folder"):
         fit(output=tmp_path / "run", epochs=2)
     fit(output=tmp_path / "run", epochs=2, force=True)
 

@@ -95,10 +95,10 @@ def test_the_update_of_a_step() -> None:
         chosen = sorted(range(32), key=lambda row: other[row])[: int(0.6 * 32)]
         total = sum(losses[own][row] for row in chosen) / len(chosen)
         slopes = torch.autograd.grad(total, list(network.parameters()))
-        expected.append([p.detach() - 0.1 * slope for p, slope in zip(network.parameters(), slopes)])
+        expected.append([p.detach() - 0.1 * slope for p, slope in zip(network.parameters(), slopes, strict=True)])
     method.step(batch, no_clean())
-    for network, parameters in zip(networks, expected):
-        for found, wanted in zip(network.parameters(), parameters):
+    for network, parameters in zip(networks, expected, strict=True):
+        for found, wanted in zip(network.parameters(), parameters, strict=True):
             assert torch.allclose(found, wanted, atol=1e-6)
 
 

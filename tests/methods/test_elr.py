@@ -41,7 +41,7 @@ def test_the_first_step(order: tuple[int, ...]) -> None:
     result = method.step(example(order), no_clean())
     assert float(result.scalars["penalty"]) == pytest.approx(-0.23480990490429415, abs=1e-7)
     assert float(result.scalars["loss"]) == pytest.approx(1.537027245304749, abs=1e-6)
-    for row, expected in zip(method.target.rows.tolist(), TARGETS):
+    for row, expected in zip(method.target.rows.tolist(), TARGETS, strict=True):
         assert row == pytest.approx(expected, abs=1e-7)
 
 
@@ -56,16 +56,16 @@ def test_the_update_of_a_second_step() -> None:
         return [power / sum(powers) for power in powers]
 
     targets = []
-    for old, logits in zip(TARGETS, LOGITS.tolist()):
-        targets.append([0.7 * t + 0.3 * p for t, p in zip(old, probabilities(logits))])
-    for row, expected_row in zip(method.target.rows.tolist(), targets):
+    for old, logits in zip(TARGETS, LOGITS.tolist(), strict=True):
+        targets.append([0.7 * t + 0.3 * p for t, p in zip(old, probabilities(logits), strict=True)])
+    for row, expected_row in zip(method.target.rows.tolist(), targets, strict=True):
         assert row == pytest.approx(expected_row, abs=1e-6)
 
     def loss(logits: list[list[float]]) -> float:
         total = 0.0
-        for row, label, target in zip(logits, GIVEN.tolist(), targets):
+        for row, label, target in zip(logits, GIVEN.tolist(), targets, strict=True):
             p = probabilities(row)
-            total += -math.log(p[label]) + 3 * math.log(1 - sum(a * b for a, b in zip(p, target)))
+            total += -math.log(p[label]) + 3 * math.log(1 - sum(a * b for a, b in zip(p, target, strict=True)))
         return total / 2
 
     expected = torch.eye(3, dtype=torch.float64)

@@ -85,7 +85,7 @@ def test_samples_are_chosen_by_their_own_loss_whatever_the_order() -> None:
     before = method.dropped.rows.clone()
     method.begin_epoch(4, data)
     method.eval().requires_grad_(False)
-    for index, label in zip(data.train.index.tolist(), data.train.label.tolist()):
+    for index, label in zip(data.train.index.tolist(), data.train.label.tolist(), strict=True):
         (inputs,) = data.train.store.batches([torch.tensor([index])])
         probability = float(method.predict(inputs).exp()[0, label])
         expected = (1 - probability**0.7) / 0.7 < (1 - 0.5**0.7) / 0.7

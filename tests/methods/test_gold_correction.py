@@ -49,7 +49,7 @@ def test_the_loss_and_the_update_of_a_step() -> None:
     result = method.step(example(), iter([verified]))
     expected = torch.eye(3, dtype=torch.float64)
     noisy_loss = 0.0
-    for logits, label in zip(LOGITS, GIVEN.tolist()):
+    for logits, label in zip(LOGITS, GIVEN.tolist(), strict=True):
         p = logits.softmax(0)
         seen = sum(float(p[i]) * float(transition[i, label]) for i in range(3))
         noisy_loss -= math.log(seen) / 2
@@ -101,10 +101,10 @@ def test_without_pairs_the_warmed_up_network_tells_what_labels_to_expect() -> No
         probs = method.predict(batch.inputs).exp()[0].tolist()
         own = int(batch.label)
         numbers[own] += 1
-        sums[own] = [a + b for a, b in zip(sums[own], probs)]
+        sums[own] = [a + b for a, b in zip(sums[own], probs, strict=True)]
     warmed = method.network
     method.begin_epoch(2, data)
-    for row, total, number in zip(method.transition.tolist(), sums, numbers):
+    for row, total, number in zip(method.transition.tolist(), sums, numbers, strict=True):
         assert row == pytest.approx([value / number for value in total], abs=1e-5)
     assert method.network is not warmed
     assert method.network.training

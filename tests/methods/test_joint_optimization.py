@@ -55,7 +55,7 @@ def test_the_loss_equals_its_slow_version() -> None:
         powers = [math.exp(value) for value in row]
         predicted.append([power / sum(powers) for power in powers])
     total = 0.0
-    for p, sample in zip(predicted, batch.index.tolist()):
+    for p, sample in zip(predicted, batch.index.tolist(), strict=True):
         for c in range(3):
             total -= soft[sample][c] * math.log(p[c]) / 2
             total -= 0.3 * p[c] * math.log(p[c]) / 2
@@ -88,7 +88,7 @@ class Watched(JointOptimization):
     def step(self, batch: Batch, clean: Any) -> StepResult:
         result = super().step(batch, clean)
         notes = self.__dict__.setdefault("notes", {})
-        for sample, row in zip(batch.index.tolist(), result.log_probs.exp()):
+        for sample, row in zip(batch.index.tolist(), result.log_probs.exp(), strict=True):
             notes.setdefault(sample, []).append(row)
         return result
 
@@ -114,7 +114,7 @@ def soft_of(method: JointOptimization) -> Tensor:
 
 def filled(values: Tensor, **settings: Any) -> JointOptimization:
     method = JointOptimization(identity_task(), averaged=3, **settings)
-    for slot, epoch in zip(method.slots(), values):
+    for slot, epoch in zip(method.slots(), values, strict=True):
         slot.rows.copy_(epoch)
     method.end_epoch(method.first_refreshed_epoch, None)  # type: ignore[arg-type]  # it looks at no data
     return method
@@ -157,7 +157,7 @@ def test_the_restart_really_restarts() -> None:
     method.begin_epoch(6, data)
     assert method.network is not first
     assert list(method.state_dict()) == names
-    assert not any(torch.equal(p, w) for p, w in zip(method.network.parameters(), weights) if p.dim() > 1)
+    assert not any(torch.equal(p, w) for p, w in zip(method.network.parameters(), weights, strict=True) if p.dim() > 1)
     assert method.optimizer is not momentum
     assert not method.optimizer.state
     assert [id(p) for p in method.optimizer.param_groups[0]["params"]] == [id(p) for p in method.network.parameters()]

@@ -28,7 +28,7 @@ def clean_loss(network: nn.Module, shares: Tensor, *, create_graph: bool = False
     parameters = list(network.parameters())
     losses = F.cross_entropy(toy.at_weights(network, parameters, noisy.inputs), noisy.label, reduction="none")
     gradient = torch.autograd.grad((shares * losses).sum(), parameters, create_graph=create_graph)
-    ahead = [p - g for p, g in zip(parameters, gradient)]
+    ahead = [p - g for p, g in zip(parameters, gradient, strict=True)]
     return F.cross_entropy(toy.at_weights(network, ahead, clean.inputs), clean.label)
 
 
@@ -54,12 +54,12 @@ def test_the_weights_are_those_of_double_backward_and_of_differences(network: Ca
     losses = F.cross_entropy(
         toy.at_weights(method.network, list(method.network.parameters()), batch.inputs), batch.label, reduction="none"
     )
-    weighted = sum(weight * loss for weight, loss in zip(weights, losses))
+    weighted = sum(weight * loss for weight, loss in zip(weights, losses, strict=True))
     gradient = torch.autograd.grad(weighted, list(method.network.parameters()))
     result = method.step(batch, toy.endless(toy.clean_batch()))
     assert float(result.scalars["loss"]) == pytest.approx(float(weighted.detach()))
     assert float(result.scalars["weights/used"]) == sum(weight > 0 for weight in weights) / 4
-    assert toy.close(toy.weights_of(method.network), [p - 0.1 * g for p, g in zip(before, gradient)])
+    assert toy.close(toy.weights_of(method.network), [p - 0.1 * g for p, g in zip(before, gradient, strict=True)])
 
 
 def test_weights_are_never_negative_and_sum_to_one_or_are_all_zero() -> None:

@@ -41,7 +41,7 @@ def clean_loss_ahead(method: MetaWeightNet, distance: float, *, create_graph: bo
     weights = method.weight_net(losses.detach()[:, None])[:, 0]
     inner = (weights * losses).sum() / (weights.sum() if method.normalize else len(losses))
     gradient = torch.autograd.grad(inner, parameters, create_graph=create_graph)
-    ahead = [p - distance * g for p, g in zip(parameters, gradient)]
+    ahead = [p - distance * g for p, g in zip(parameters, gradient, strict=True)]
     return F.cross_entropy(toy.at_weights(method.network, ahead, clean.inputs), clean.label)
 
 
@@ -76,7 +76,7 @@ def test_the_gradient_of_the_weights_has_the_hand_checked_size() -> None:
     def ahead(weights: Tensor) -> Tensor:
         losses = F.cross_entropy(toy.at_weights(network, parameters, noisy.inputs), noisy.label, reduction="none")
         gradient = torch.autograd.grad((weights * losses).mean(), parameters)
-        moved = [p - 0.5 * g for p, g in zip(parameters, gradient)]
+        moved = [p - 0.5 * g for p, g in zip(parameters, gradient, strict=True)]
         return F.cross_entropy(toy.at_weights(network, moved, clean.inputs), clean.label)
 
     (slow,) = toy.differences(lambda: ahead(drawn).detach(), [drawn])
@@ -105,7 +105,7 @@ def reference_run(steps: int, network: Callable[[], nn.Module]) -> tuple[list[Te
     adam = torch.optim.Adam(weigh.parameters(), lr=1e-3, weight_decay=1e-4)
     for _ in range(steps):
         gradient = torch.autograd.grad(clean_loss_ahead(method, 0.1, create_graph=True), list(weigh.parameters()))
-        for parameter, slope in zip(weigh.parameters(), gradient):
+        for parameter, slope in zip(weigh.parameters(), gradient, strict=True):
             parameter.grad = slope
         adam.step()
         losses = F.cross_entropy(net(noisy.inputs), noisy.label, reduction="none")
@@ -113,7 +113,7 @@ def reference_run(steps: int, network: Callable[[], nn.Module]) -> tuple[list[Te
         for loss in losses:
             total = total + weigh(loss.detach().view(1, 1)).detach()[0, 0] * loss
         gradient = torch.autograd.grad(total / len(losses), list(net.parameters()))
-        for parameter, slope in zip(net.parameters(), gradient):
+        for parameter, slope in zip(net.parameters(), gradient, strict=True):
             parameter.data -= 0.1 * slope
     return toy.weights_of(net), toy.weights_of(weigh)
 
@@ -147,7 +147,7 @@ def test_a_weight_net_that_says_a_constant_gives_that_share_of_cross_entropy() -
         F.cross_entropy(method.network(batch.inputs), batch.label), list(method.network.parameters())
     )
     method.step(batch, toy.endless(toy.clean_batch()))
-    expected = [p - 0.1 * 0.3 * g for p, g in zip(before, plain)]
+    expected = [p - 0.1 * 0.3 * g for p, g in zip(before, plain, strict=True)]
     assert toy.close(toy.weights_of(method.network), expected)
 
 

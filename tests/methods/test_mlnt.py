@@ -42,11 +42,11 @@ def consistency(
     inputs = toy.noisy_batch().inputs
     inner = F.cross_entropy(toy.at_weights(method.student, weights, inputs), labels)
     gradient = torch.autograd.grad(inner, weights, create_graph=create_graph)
-    ahead = [p - method.inner_rate * g for p, g in zip(weights, gradient)]
+    ahead = [p - method.inner_rate * g for p, g in zip(weights, gradient, strict=True)]
     moved = toy.at_weights(method.student, ahead, inputs).log_softmax(1)
     total = torch.zeros((), dtype=torch.float64)
-    for row, other in zip(target, moved):
-        for wanted, found in zip(row, other):
+    for row, other in zip(target, moved, strict=True):
+        for wanted, found in zip(row, other, strict=True):
             total = total + wanted.exp() * (wanted - found)
     return total / len(target)
 
@@ -97,7 +97,7 @@ def test_with_dropout_the_inner_step_and_its_hessian_see_the_same_masks() -> Non
     whole = torch.zeros((), dtype=torch.float64)
     for labels in LABELINGS:
         gradient = torch.autograd.grad(F.cross_entropy(logits, labels), weights, create_graph=True)
-        moved = toy.at_weights(method.student, [p - 0.3 * g for p, g in zip(weights, gradient)], inputs)
+        moved = toy.at_weights(method.student, [p - 0.3 * g for p, g in zip(weights, gradient, strict=True)], inputs)
         whole = whole + F.kl_div(moved.log_softmax(1), target.exp(), reduction="batchmean") / 3
     assert toy.close(found, torch.autograd.grad(whole, weights), 1e-12)
 
@@ -112,7 +112,7 @@ def test_a_step_is_the_sum_of_both_gradients() -> None:
     loss = F.cross_entropy(toy.at_weights(method.student, weights, batch.inputs), batch.label)
     gradient = torch.autograd.grad(loss + 0.7 * meta, weights)
     scalars = method.step(batch, iter(())).scalars
-    assert toy.close(toy.weights_of(method.student), [p - 0.1 * g for p, g in zip(before, gradient)])
+    assert toy.close(toy.weights_of(method.student), [p - 0.1 * g for p, g in zip(before, gradient, strict=True)])
     assert float(scalars["loss"]) == pytest.approx(float(loss.detach()))
     assert float(scalars["teacher/consistency"]) == pytest.approx(float(meta.detach()))
 
@@ -125,7 +125,7 @@ def test_without_perturbation_and_inner_step_a_teacher_equal_to_the_student_adds
     )
     result = method.step(batch, iter(()))
     assert float(result.scalars["teacher/consistency"]) == pytest.approx(0, abs=1e-15)
-    assert toy.close(toy.weights_of(method.student), [p - 0.1 * g for p, g in zip(before, plain)], 1e-12)
+    assert toy.close(toy.weights_of(method.student), [p - 0.1 * g for p, g in zip(before, plain, strict=True)], 1e-12)
 
 
 def test_the_teacher_is_a_running_mean_in_closed_form() -> None:
@@ -134,7 +134,7 @@ def test_the_teacher_is_a_running_mean_in_closed_form() -> None:
     start = [p.add_(1.0).clone() for p in method.teacher.parameters()]
     for _ in range(7):
         method.step(toy.noisy_batch(), iter(()))
-    expected = [0.9**7 * t + (1 - 0.9**7) * s for t, s in zip(start, method.student.parameters())]
+    expected = [0.9**7 * t + (1 - 0.9**7) * s for t, s in zip(start, method.student.parameters(), strict=True)]
     assert toy.close(toy.weights_of(method.teacher), [e.detach() for e in expected], 1e-12)
     assert all(p.grad is None and not p.requires_grad for p in method.teacher.parameters())
 
@@ -162,7 +162,9 @@ def slow_neighbours(method: MLNT, batch: Batch) -> list[set[int]]:
     found = []
     for i, mine in enumerate(features):
         distances = [
-            (sum((a - b) ** 2 for a, b in zip(mine, theirs)), j) for j, theirs in enumerate(features) if j != i
+            (sum((a - b) ** 2 for a, b in zip(mine, theirs, strict=True)), j)
+            for j, theirs in enumerate(features)
+            if j != i
         ]
         found.append({j for _, j in sorted(distances)[:3]})
     return found

@@ -43,7 +43,7 @@ def softmax(row: list[float]) -> list[float]:
 
 def slow_loss(logits: Tensor, label_logits: Tensor, alpha: float, beta: float, official: bool) -> float:
     total = 0.0
-    for z, u, label in zip(logits.tolist(), label_logits.tolist(), GIVEN.tolist()):
+    for z, u, label in zip(logits.tolist(), label_logits.tolist(), GIVEN.tolist(), strict=True):
         p, soft = softmax(z), softmax(u)
         for c in range(3):
             total += p[c] * (math.log(p[c]) - math.log(soft[c])) / 3 - beta * p[c] * math.log(p[c]) / 3

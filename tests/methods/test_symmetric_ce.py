@@ -38,7 +38,7 @@ def test_the_update_of_a_step() -> None:
     method = SymmetricCE(identity_task())
     method.step(example(), no_clean())
     expected = torch.eye(3, dtype=torch.float64)
-    for logits, label in zip(LOGITS, GIVEN.tolist()):
+    for logits, label in zip(LOGITS, GIVEN.tolist(), strict=True):
         p = logits.softmax(0)
         for c in range(3):
             plain = float(p[c]) - (c == label)

@@ -202,7 +202,7 @@ def test_a_claim_is_judged_by_its_row(made_by: ModuleType) -> None:
 
 def stated(*values: tuple[float, float, float, float]) -> list[dict[str, dict[str, float]]]:
     """Statements, each the same at every depth: estimate, low, high and truth."""
-    rows = [dict(zip(("estimate", "low", "high", "truth"), each)) for each in values]
+    rows = [dict(zip(("estimate", "low", "high", "truth"), each, strict=True)) for each in values]
     return [dict.fromkeys(("all", "200", "1000", "5000", "10000"), row) for row in rows]
 
 

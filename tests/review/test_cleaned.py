@@ -219,7 +219,7 @@ class TestFolder:
         names = ["1.png", "1.PNG", ".dot.png", "1.png", "x y.png", "1.png"]
         rows = [
             {**row, "path": picture(tmp_path / "in" / str(place) / name, place)}
-            for place, (row, name) in enumerate(zip(ROWS, names))
+            for place, (row, name) in enumerate(zip(ROWS, names, strict=True))
         ]
         return a_run(tmp_path / "run", rows)
 

@@ -47,7 +47,7 @@ def test_the_gain_is_what_a_small_step_does_to_the_clean_loss() -> None:
         loss = -(target * other(batch.inputs[sample : sample + 1]).log_softmax(1)[0]).sum()
         gradient = torch.autograd.grad(loss, list(other.parameters()))
         with torch.no_grad():
-            for parameter, slope in zip(other.parameters(), gradient):
+            for parameter, slope in zip(other.parameters(), gradient, strict=True):
                 parameter -= step * slope
             return float(F.cross_entropy(other(clean.inputs), clean.label)) / step
 

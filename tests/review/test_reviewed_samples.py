@@ -66,7 +66,7 @@ def test_held_out_parts_and_counts_stay_as_they_were(number: bool) -> None:
     assert after.report is before.report
     assert before.pairs is not None
     assert after.pairs is not None
-    assert all(torch.equal(a, b) for a, b in zip(after.pairs, before.pairs))
+    assert all(torch.equal(a, b) for a, b in zip(after.pairs, before.pairs, strict=True))
     assert after.unbiased_clean is not None
     assert before.clean is not None
     assert torch.equal(after.unbiased_clean.index, before.clean.index)
@@ -106,7 +106,9 @@ def test_joined_inputs_come_in_the_order_asked_for(kind: str) -> None:
     groups = [torch.tensor([13, 2, 19, 0]), torch.tensor([3, 4]), torch.tensor([12, 15, 14])]
     for group, found in zip(groups, store.batches(iter(groups)), strict=True):
         expected = structured(kind, values[group])
-        parts = zip(found.values(), expected.values()) if kind == "dict" else zip(found, expected)
+        parts = (
+            zip(found.values(), expected.values(), strict=True) if kind == "dict" else zip(found, expected, strict=True)
+        )
         assert type(found) is type(expected)
         assert all(torch.equal(a, b) for a, b in parts)
 

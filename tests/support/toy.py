@@ -36,7 +36,7 @@ def _drawn() -> dict[str, Any]:
 def network() -> nn.Module:
     """3 → 4 → 3 with tanh between."""
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
-    for parameter, values in zip(net.parameters(), _drawn()["weights"]):
+    for parameter, values in zip(net.parameters(), _drawn()["weights"], strict=True):
         parameter.data = torch.as_tensor(values).contiguous()
     return net
 
@@ -97,7 +97,7 @@ def at_weights(net: nn.Module, weights: Sequence[Tensor], inputs: Tensor) -> Ten
     """The logits with other parameters; no buffer is touched."""
     buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
     names = [name for name, _ in net.named_parameters()]
-    logits: Tensor = functional_call(net, (dict(zip(names, weights)), buffers), (inputs,))
+    logits: Tensor = functional_call(net, (dict(zip(names, weights, strict=True)), buffers), (inputs,))
     return logits
 
 

@@ -65,7 +65,7 @@ class Union(Splits):
 
     def batches(self, epoch: int, *, start: int = 0, excluded: Tensor | None = None) -> Iterator[Batch]:
         parts = [Splits.batches(replace(self, rank=rank, ranks=2), epoch, excluded=excluded) for rank in range(2)]
-        for pair in zip(*parts):
+        for pair in zip(*parts, strict=True):
             yield Batch(*(torch.cat([getattr(part, name) for part in pair]) for name in ("index", "inputs", "label")))
 
 

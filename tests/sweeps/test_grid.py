@@ -61,7 +61,7 @@ def test_a_digest_names_the_settings_and_not_the_places(tmp_path: Path) -> None:
     assert len({cell.digest for cell in cells}) == 8
     assert [cell.digest for cell in grid_of(tmp_path, text).cells()] == [cell.digest for cell in cells]
     changed = grid_of(tmp_path, text.replace("rate = 0.2", "rate = 0.3")).cells()
-    for before, after in zip(cells, changed):
+    for before, after in zip(cells, changed, strict=True):
         assert (before.digest == after.digest) == (before.column == "uniform-40")
     assert cells[0].placed(root="/here")["data"]["root"] == "/here/files"
     with pytest.raises(ValueError, match=r"the recipe has the path \{root\}/files; pass the folder"):

@@ -178,7 +178,7 @@ def test_as_csv_and_json(grid: Grid) -> None:
     content = json.loads(FORMATS["json"](whole))
     assert content["against"] == "cross entropy"
     assert len(lines) == len(content["cells"]) == 6
-    for line, cell in zip(lines, content["cells"]):
+    for line, cell in zip(lines, content["cells"], strict=True):
         place = whole.summary.places[cell["row"], cell["column"]]
         assert line["row"] == cell["row"]
         assert line["mean"] == ("" if cell["mean"] is None else str(cell["mean"]))

@@ -22,10 +22,10 @@ LABEL = torch.randint(0, 4, (200,))  # class 4 has no sample
 def test_accuracy_and_its_mean_over_classes() -> None:
     predicted = LOG_PROBS.argmax(1).tolist()
     found = scores(LOG_PROBS, LABEL)
-    assert found["accuracy"] == pytest.approx(sum(p == y for p, y in zip(predicted, LABEL.tolist())) / 200)
+    assert found["accuracy"] == pytest.approx(sum(p == y for p, y in zip(predicted, LABEL.tolist(), strict=True)) / 200)
     by_class = []
     for c in range(4):
-        members = [p for p, y in zip(predicted, LABEL.tolist()) if y == c]
+        members = [p for p, y in zip(predicted, LABEL.tolist(), strict=True) if y == c]
         by_class.append(sum(p == c for p in members) / len(members))
     assert found["macro_accuracy"] == pytest.approx(sum(by_class) / 4)
     losses = [-LOG_PROBS[i, y].item() for i, y in enumerate(LABEL.tolist())]
@@ -34,7 +34,7 @@ def test_accuracy_and_its_mean_over_classes() -> None:
 
 def test_calibration_error() -> None:
     bins: dict[int, list[tuple[float, float]]] = {}
-    for row, y in zip(LOG_PROBS, LABEL.tolist()):
+    for row, y in zip(LOG_PROBS, LABEL.tolist(), strict=True):
         confidence = math.exp(row.max().item())
         bins.setdefault(min(int(confidence * 15), 14), []).append((confidence, float(row.argmax().item() == y)))
     expected = sum(abs(sum(c for c, _ in b) - sum(r for _, r in b)) for b in bins.values()) / 200

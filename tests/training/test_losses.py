@@ -79,7 +79,7 @@ def slow_backward(p: list[float], label: int, inverse: Tensor) -> float:
 )
 def test_a_loss_equals_its_slow_version(fast: Callable, slow: Callable, setting: float | Tensor) -> None:
     logits, label = random_example()
-    expected = [slow(probabilities(row), int(own), setting) for row, own in zip(logits, label)]
+    expected = [slow(probabilities(row), int(own), setting) for row, own in zip(logits, label, strict=True)]
     assert fast(logits.log_softmax(1), label, setting).tolist() == pytest.approx(expected, rel=1e-12)
 
 

@@ -96,16 +96,8 @@ def fit(
 
     torchrun --nproc-per-node 4 -m mslg fit photos/ --clean verified/ -o runs/photos
     """
-    main_process = os.environ.get("RANK", "0") == "0"  # of several that torchrun has started
-    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    logging.getLogger("mslg").setLevel(level if main_process else logging.ERROR)
-    options = {key: value for key, value in _of(Options, given).items() if value is not None}
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # one of them died, and all were started again
-        options |= {"resume": True, "force": False}
-    if options.get("output") is None:
-        raise typer.BadParameter("name a folder for the run with -o")
-    if "time_budget" in options:
-        options["time_budget"] = seconds(options["time_budget"])
+    _set_log_level(quiet, verbose)
+    options = _run_options(given)
     typed: Tables = {
         "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
         "network": {"name": network},
@@ -115,25 +107,53 @@ def fit(
     tables = _layered(typed, settings or [], recipe, options, trust_code)
     if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
+    result = _fit(tables, decisions, options, progress=not quiet)
+    if _is_main_process():
+        _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
 
+
+def _is_main_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"  # set by torchrun
+
+
+def _set_log_level(quiet: bool, verbose: bool) -> None:
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    logging.getLogger("mslg").setLevel(level if _is_main_process() else logging.ERROR)
+
+
+def _run_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the run that were given, with the time budget in seconds."""
+    options = {key: value for key, value in _of(Options, given).items() if value is not None}
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # torchrun restarted all processes after a failure
+        options |= {"resume": True, "force": False}
+    if options.get("output") is None:
+        raise typer.BadParameter("name a folder for the run with -o")
+    if "time_budget" in options:
+        options["time_budget"] = seconds(options["time_budget"])
+    return options
+
+
+def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any], *, progress: bool) -> Any:
     from ..fitting.fit import fit_settings
 
     try:
-        result = fit_settings(tables, decisions=decisions, progress=not quiet, **options)
+        return fit_settings(tables, decisions=decisions, progress=progress, **options)
     except KeyboardInterrupt:
         print(f"interrupted; continue with: mslg fit -o {options['output']} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
-    if not main_process:
-        return
+
+
+def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
+    """Write the report, and print the results."""
     page = None
     if report:
         from ..review.report import write_report
 
-        page = write_report(options["output"])
+        page = write_report(output)
     if as_json:
         print(json.dumps(result.summary))
     elif not quiet:
-        _tell(result, options["output"])
+        _print_summary(result, output)
         if page is not None:
             print(f"review them on this page: {page}", file=sys.stderr)
 
@@ -142,19 +162,19 @@ def seconds(text: str) -> float:
     """A duration such as 45s, 30m, 2h or 90 (seconds)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if match is None:
-        raise typer.BadParameter(f"'{text}' is no duration; write 45s, 30m or 2h")
+        raise typer.BadParameter(f"'{text}' is not a duration; write 45s, 30m or 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _of(table: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that are settings of this table."""
+    """The options that belong to this table."""
     return {item.name: given[item.name] for item in fields(table) if item.name in given}
 
 
 def _layered(
     typed: Tables, pairs: list[str], recipe: str | None, options: Mapping[str, Any], trust_code: bool
 ) -> Tables:
-    """Settings of a recipe, of the run to start from or to resume, and then of the command line."""
+    """The settings of the recipe, of the run to start from or resume, and of the command line, in this order."""
     data, start, output = typed["data"], typed["train"]["from_run"], options["output"]
     files: dict[str, Tables] = {}
     if recipe is not None:
@@ -183,7 +203,7 @@ def _of_run(folder: Path) -> Tables:
 
 
 def _to_start_from(run: Path) -> Tables:
-    """The settings of an earlier run, but for its length and its own start."""
+    """The settings of an earlier run, except for its length and its own warm start."""
     if not (run / "config.toml").exists():
         raise FileNotFoundError(f"{run} is not a run's folder: it has no config.toml; name a finished run with --from")
     settings = _of_run(run)
@@ -196,7 +216,7 @@ def _number(clean: str | None) -> str | int | None:
     return int(clean) if clean is not None and clean.isdigit() else clean
 
 
-def _tell(result: Any, output: Path) -> None:
+def _print_summary(result: Any, output: Path) -> None:
     last = result.summary.get("last", {})
     for key, words in {
         "test/accuracy": "test accuracy",
@@ -210,7 +230,7 @@ def _tell(result: Any, output: Path) -> None:
     held_out = result.summary.get("clean_samples", {}).get("report")
     if not held_out and "test/accuracy" not in last:
         print(
-            "no accuracy: there is no test set, and fewer than 200 clean samples are all needed for the label learning",
+            "no accuracy: there is no test set, and fewer than 200 clean samples are all used for training",
             file=sys.stderr,
         )
     comparison = result.summary.get("comparison", {})
@@ -224,9 +244,9 @@ def _tell(result: Any, output: Path) -> None:
 
 
 def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
-    """How many labels are wrong and how many of those listed, in words."""
+    """The estimated number of wrong labels, and the precision of the flagged ones."""
     if "count" not in stated:
-        yield f"how many of them really are cannot be said: {stated['why']}"
+        yield f"how many of them are wrong cannot be estimated: {stated['why']}"
         return
     count, flagged = stated["count"], stated["flagged"]
     yield f"about {count['estimate']:,.0f} labels are wrong ({count['low']:,.0f} to {count['high']:,.0f})"
@@ -234,4 +254,4 @@ def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
         yield f"of those that look wrong about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
     if stated["basis"] == "injected":
-        yield "(estimated without clean samples that also have a given label: see the docs on the error rate)"
+        yield "(estimated without samples with given and verified labels: see the docs on the error rate)"

@@ -1,4 +1,4 @@
-"""Options of a command, made from the one list of settings: name, type, default and help stand there alone."""
+"""Command-line options generated from the list of settings, which holds their names, types, defaults and help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..runs.settings import default_of, hints
 
 F = TypeVar("F", bound=Callable[..., None])
 
-# How a setting is typed where its Python type allows more than text can say.
+# Types of options whose Python type cannot be parsed from text.
 TYPED: dict[str, Any] = {
     "clean": str | None,
     "augment": str | None,
@@ -28,7 +28,7 @@ TYPED: dict[str, Any] = {
 
 def with_settings(*tables: type, **defaults: Any) -> Callable[[F], F]:
     """Add an option to a command for each setting of these tables that has a panel. The command receives them as
-    keyword arguments; None means not given, unless another default is named here."""
+    keyword arguments; None means not given, unless `defaults` has another value."""
 
     def add(command: F) -> F:
         own = inspect.signature(command, eval_str=True)
@@ -50,7 +50,7 @@ def with_settings(*tables: type, **defaults: Any) -> Callable[[F], F]:
 
 def _option(name: str, kind: Any, about: Mapping[str, Any], default: Any, usual: Any) -> inspect.Parameter:
     flags = list(about["flags"])
-    if flags and flags[0].startswith("/"):  # an option that switches off what is on by default
+    if flags and flags[0].startswith("/"):  # an option that switches off a default
         flags = [f" {flags[0]}"]
         default, info = (
             True,
@@ -71,7 +71,7 @@ def _parameter(name: str, kind: Any, default: Any, info: Any) -> inspect.Paramet
 
 
 def _typed(kind: Any) -> Any:
-    """The type that a word of the command line is read as: None where nothing is given."""
+    """The type that an argument is parsed as, or None if it is not given."""
     choices = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
     if bool in choices:
         return bool

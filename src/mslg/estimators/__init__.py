@@ -1,4 +1,4 @@
-"""The scikit-learn API: classifiers to fit on labels that are partly wrong."""
+"""The scikit-learn API: classifiers for partly wrong labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the classifiers share: `mslg.fit` inside, its results as attributes."""
+"""The base class of the classifiers: it calls `mslg.fit` and keeps the results as attributes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -31,12 +31,65 @@ from .clean_samples import Array, checked_labels, checked_mask, refuse_shared
 
 Network = nn.Module | Callable[[int, int], nn.Module]
 NewOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+C = TypeVar("C", bound=type)
 
 PIECE = 4096  # rows predicted at a time
 
+# The end of both classifiers' docstrings: the rest of the parameters, and the attributes.
+SHARED = """\
+preset : str, optional
+    A named set of the method's settings, such as "fast".
+network : nn.Module or callable, optional
+    A torch module, or a function of (n_features_in, n_classes) that returns one. Its input is X as float32.
+    By default a multilayer perceptron on standardised features.
+hidden : sequence of int, default=(256,)
+    Widths of the default network's hidden layers.
+epochs : int, default=30
+    Passes over the training data.
+batch_size : int, default=64
+    Samples per step.
+optimizer : {"sgd", "adam", "adamw"} or callable, default="sgd"
+    An optimizer's name, or a function of the parameters that returns one.
+learning_rate, weight_decay : float, default=0.05, 1e-4
+    Of the optimizer.
+schedule : str, default="cosine"
+    Learning-rate schedule: "cosine", "constant" or "steps".
+hold_out : bool, default=True
+    Hold out two fifths of 200 or more clean samples, for selection and for evaluation.
+fdr : float, optional
+    Flag as many labels as possible while keeping the false discovery rate below this.
+device : str, default="auto"
+    "auto", "cpu", "cuda", "cuda:1", …
+random_state : int, RandomState or None, default=None
+    Pass an int for reproducible results.
+verbose : bool, default=False
+    Show a progress bar.
+
+Attributes
+----------
+classes_, n_features_in_, feature_names_in_
+    As in every scikit-learn classifier.
+label_issues_ : DataFrame
+    Labels that are probably wrong, worst first: `row` (position in X), `given_label`, `predicted_label`,
+    `suggested_label`, `label_quality`.
+label_quality_ : ndarray of shape (n_samples,)
+    Probability that each label is right; NaN for clean samples.
+suggested_labels_ : ndarray of shape (n_samples,)
+    y with the issues corrected.
+soft_labels_ : ndarray of shape (n_samples, n_classes)
+    The learned labels; for clean samples, the verified ones.
+history_ : DataFrame
+    Metrics per epoch.
+n_iter_ : int
+    Number of epochs.
+summary_ : dict
+    The numbers of the run; "label_errors" holds the estimated number of wrong labels where it can be estimated.
+network_ : nn.Module
+    The trained network, in evaluation mode on the CPU."""
+
 
 class Rows:
-    """Rows of a table as inputs. In a table of few values equal rows are common, and are different samples."""
+    """The rows of X as inputs. Equal rows count as different samples: they are common where features are discrete."""
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
@@ -50,22 +103,9 @@ class Rows:
 
 
 class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier for labels that are partly wrong. A subclass says which method, and what it is told.
+    """A classifier for partly wrong labels. Subclasses choose the method and its arguments."""
 
-    After `fit`; a row is a row of X:
-
-    classes_, n_features_in_, feature_names_in_   as everywhere in scikit-learn
-    label_issues_       a table of the labels that are probably wrong, the worst first: `row` (its position in X),
-                        `given_label`, `predicted_label`, `suggested_label`, `label_quality`
-    label_quality_      (rows,) the probability that the label is right; NaN for clean rows
-    suggested_labels_   (rows,) y with the issues corrected
-    soft_labels_        (rows, classes) the labels learned; of clean rows the verified ones
-    history_, n_iter_   a table with a row for each epoch; the number of epochs
-    summary_            the run in numbers: under "label_errors" how many labels are wrong, where that can be told
-    network_            the trained network, in evaluation mode on the CPU
-    """
-
-    # What clean samples are is theirs to know: routed here without being asked for.
+    # Metadata routing passes these to fit without set_fit_request.
     __metadata_request__fit: ClassVar = {"clean": True, "clean_mask": True}
 
     network: Network | None
@@ -84,10 +124,16 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     verbose: bool
 
     def fit(self, X: Any, y: Any, clean: Any = None, clean_mask: Any = None) -> Classifier:
-        """Learn from rows X with labels y, some of which are wrong.
+        """Fit the classifier to X and partly wrong labels y.
 
-        clean        verified samples (Xc, yc) that are not in X; or "auto": rows of X with small losses
-        clean_mask   (rows,) True for the rows of X whose y is verified: they are the clean samples
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        clean : (Xc, yc) or "auto", optional
+            Verified samples that are not in X; or "auto" to use low-loss samples of X.
+        clean_mask : array-like of bool of shape (n_samples,), optional
+            True where y is verified; these samples are the clean set.
         """
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
@@ -95,7 +141,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs at least two")
         if clean is not None and clean_mask is not None:
-            raise ValueError("clean and clean_mask are both given; mark clean rows of X, or give others beside it")
+            raise ValueError("clean and clean_mask are both given; pass clean= for samples outside X, else clean_mask=")
         noisy = np.arange(len(X))
         verified: tuple[Array, Array] | str | None
         if clean_mask is not None:
@@ -129,13 +175,13 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """(rows,) the most probable class of each."""
+        """Predict the most probable class of each sample, shape (n_samples,)."""
         check_is_fitted(self, "network_")
         found: Array = self.classes_[self.predict_proba(X).argmax(1)]
         return found
 
     def predict_proba(self, X: Any) -> Array:
-        """(rows, classes) probabilities, in the order of `classes_`."""
+        """Predict class probabilities, shape (n_samples, n_classes), columns in the order of `classes_`."""
         check_is_fitted(self, "network_")
         rows = self._inputs(validate_data(self, X, reset=False)).to(next(self.network_.parameters()).dtype)
         where = device_named(self.device)
@@ -150,11 +196,11 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _settings(self) -> dict[str, Any]:
-        """Arguments of `mslg.fit` that the method is told by."""
+        """Further arguments of `mslg.fit`, those of the method's constructor among them."""
         raise NotImplementedError
 
     def _without_clean(self, clean: str | None, rows: int) -> str | None:
-        """What stands in for a clean set: rows with small losses, or nothing where the method needs none."""
+        """The replacement for a clean set: "auto" (low-loss samples), or None if the method needs no clean set."""
         name = self._method()
         if clean not in (None, "auto"):
             raise unknown("kind of clean set", clean, ["auto"])
@@ -163,26 +209,26 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "auto_clean" not in inspect.signature(METHODS.load(name)).parameters:
             raise ValueError(
                 f"{name} cannot choose clean samples itself; pass clean=(Xc, yc), verified samples that are not in X, "
-                "or clean_mask=, True for the rows of X that are verified"
+                "or clean_mask=, True for the verified rows of X"
             )
         if rows < len(self.classes_) + 2:
             raise ValueError(
-                f"X has {rows} rows of {len(self.classes_)} classes, too few to take clean samples out of them; pass "
-                "more rows, or clean=(Xc, yc)"
+                f"X has {rows} rows of {len(self.classes_)} classes, too few to choose clean samples from; pass more "
+                "rows, or clean=(Xc, yc)"
             )
         if clean is None:
             warnings.warn(
-                "there are no clean samples, so rows with small losses are taken in their place: right only as far as "
-                "wrong labels are hard to learn. Better verify some (1-2 % are enough) and pass clean=(Xc, yc) or "
-                'clean_mask=. clean="auto" does the same without this warning',
+                "there are no clean samples, so low-loss rows of X are used instead, which works only if wrong labels "
+                "are hard to learn. It is better to verify some labels (1-2 % are enough) and pass clean=(Xc, yc) or "
+                'clean_mask=. Pass clean="auto" to silence this warning',
                 stacklevel=3,
             )
         return "auto"
 
     def _beside(self, X: Array, clean: Any) -> tuple[Array, Array]:
-        """Verified rows that are not in X, with the numbers of their classes."""
+        """Verified rows that are not in X, and their class indices."""
         if not isinstance(clean, tuple | list) or len(clean) != 2:
-            raise TypeError(f"clean is a {type(clean).__name__}; give verified samples as a pair (Xc, yc)")
+            raise TypeError(f"clean is a {type(clean).__name__}; pass verified samples as a pair (Xc, yc)")
         rows = validate_data(self, clean[0], reset=False, ensure_min_samples=0)
         codes = checked_labels(clean[1], len(rows), self.classes_)
         refuse_shared(X, rows)
@@ -194,7 +240,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Source(Rows(self._inputs(rows).float()), torch.as_tensor(codes), names, places, ids_given=False)
 
     def _inputs(self, rows: Array) -> Tensor:
-        """Standardised for the built-in network; one of the user's gets the rows as they are."""
+        """The rows as a tensor, standardised for the default network only."""
         rows = rows.astype(np.float64)
         return torch.from_numpy(rows if self.scaler_ is None else self.scaler_.transform(rows))
 
@@ -204,7 +250,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _keep(self, result: Result, codes: Array, noisy: Array) -> None:
-        """What is worth keeping of a run. The run itself holds on to the data."""
+        """Set the fitted attributes. The result itself is not kept, since it references the data."""
         table = result.labels
         number = {name: code for code, name in enumerate(result.classes)}
         predicted, suggested = (table[f"{kind}_label"].map(number).to_numpy() for kind in ("predicted", "suggested"))
@@ -230,18 +276,24 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_, self.n_iter_, self.summary_ = result.history, len(result.history), result.summary
         self.network_ = result.model.cpu().eval()
         if self.network is None:
-            self.network_.double()  # a prediction must not depend on the rows that it is made together with
+            self.network_.double()  # so that a prediction does not depend on the other rows of its batch
+
+
+def with_shared_docs(classifier: C) -> C:
+    """Complete the docstring of a classifier, which ends in its own parameters."""
+    classifier.__doc__ = f"{inspect.cleandoc(classifier.__doc__ or '')}\n{SHARED}\n"
+    return classifier
 
 
 def _network(network: object, features: int, classes: int, hidden: Sequence[int]) -> nn.Module | Callable[[], Any]:
-    """The network to train, or what makes it."""
+    """The network to train, or a function that makes it."""
     if network is None:
         return partial(MLP, features, classes, hidden=tuple(hidden))
     if isinstance(network, nn.Module):
-        return copy.deepcopy(network)  # the argument stays as it is
+        return copy.deepcopy(network)  # fit must not modify its parameters
     if callable(network):
         return partial(network, features, classes)
     raise TypeError(
-        f"network is {network!r}; give a torch module, a function of (n_features_in, n_classes) that makes one, or "
+        f"network is {network!r}; pass a torch module, a function of (n_features_in, n_classes) that returns one, or "
         "None for a multilayer perceptron"
     )

@@ -1,4 +1,4 @@
-"""The clean samples that `fit` is told of, checked: they are steered by, so a mistake here spoils everything."""
+"""Validation of the clean samples passed to `fit`: they guide the training, so a mistake in them spoils the result."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Array = np.ndarray[Any, Any]
 
 
 def checked_mask(mask: Any, rows: int) -> Array:
-    """(rows,) which rows are clean."""
+    """The validated mask, (rows,) bool."""
     found: Array = column_or_1d(mask)
     if len(found) != rows:
-        raise ValueError(f"clean_mask has {len(found)} entries for {rows} rows of X; give one a row")
+        raise ValueError(f"clean_mask has {len(found)} entries for {rows} rows of X; pass one per row")
     if found.dtype != bool:
-        raise ValueError(f"clean_mask holds {found.dtype}; give True for each row whose label is verified, or False")
+        raise ValueError(f"clean_mask holds {found.dtype}; pass bools, True for each row whose label is verified")
     clean = int(found.sum())
     refuse_few(clean, "clean_mask marks")
     if rows - clean < 2:
-        raise ValueError(f"clean_mask leaves {rows - clean} of {rows} rows to learn from; at least 2 are needed")
+        raise ValueError(f"clean_mask leaves {rows - clean} of {rows} rows to learn from; leave at least 2 unmarked")
     return found
 
 
 def checked_labels(labels: Any, rows: int, classes: Array) -> Array:
-    """(clean rows,) the class number of each."""
+    """The class index of each clean row, (clean rows,)."""
     found: Array = column_or_1d(labels)
     if len(found) != rows:
-        raise ValueError(f"clean has {rows} rows but {len(found)} labels; give one a row")
+        raise ValueError(f"clean has {rows} rows but {len(found)} labels; pass one per row")
     strange = found[~np.isin(found, classes)]
     if len(strange):
         raise unknown("label in clean", strange[0], [str(each) for each in classes])
@@ -40,23 +40,23 @@ def checked_labels(labels: Any, rows: int, classes: Array) -> Array:
 
 
 def refuse_few(rows: int, what: str) -> None:
-    """Batch norm cannot take one sample alone, and one shows nothing."""
+    """Raise for fewer than two: batch norm needs two, and one sample shows nothing."""
     if rows < 2:
         raise ValueError(
-            f"{what} {rows} rows; at least 2 verified samples are needed, better some of each class. In "
-            "cross-validation every training part needs them: use fewer folds, or stratify"
+            f"{what} {rows} rows; at least 2 verified samples are needed, preferably some of each class. In "
+            "cross-validation every training fold needs them: use fewer folds, or stratify"
         )
 
 
 def refuse_shared(rows: Array, clean: Array) -> None:
-    """A sample that is trained on with its given label must not be among those that correct it."""
+    """Raise if a row of X is also a clean one: its given label would be corrected by itself."""
     places = {row.tobytes(): place for place, row in enumerate(_comparable(clean))}
     for place, row in enumerate(_comparable(rows)):
         if (key := row.tobytes()) in places:
             raise ValueError(
-                f"row {places[key]} of clean is row {place} of X; the clean samples must not be part of X: leave such "
-                "rows out of X, or give all samples in X and y and mark the verified ones with clean_mask= (there, "
-                "equal rows may be different samples)"
+                f"row {places[key]} of clean is row {place} of X; clean samples must not be in X: remove these "
+                "rows from X, or pass all samples in X and y and mark the verified ones with clean_mask= (which allows "
+                "equal rows)"
             )
 
 

@@ -7,21 +7,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import Classifier, Network, NewOptimizer
+from .base import Classifier, Network, NewOptimizer, with_shared_docs
 
 
+@with_shared_docs
 class MSLGClassifier(Classifier):
-    """A classifier trained by MSLG: a soft label for every row, learned by a meta-gradient on clean samples.
+    """A classifier trained by MSLG: a soft label for every sample, learned by a meta-gradient on clean samples.
 
-    MSLG's own settings are arguments, so that a search finds them; None is the method's default. Network and training
-    have the arguments of `NoisyLabelClassifier`.
+    MSLG's settings are parameters, so that a grid search can tune them; None means MSLG's default.
 
-    label_rate       step of the label learning; 0 = none
-    look_ahead       how far ahead of the weights the clean gradient is taken
-    warm_up          part of the run before the label learning
-    prior            where labels start from: "choose", "given" or "matrix"
-    start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share   see `mslg.MSLG`
-    preset           "fast": cheaper steps; "published" or "released": the settings of the paper, or of its code
+    Parameters
+    ----------
+    label_rate : float, optional
+        Step size of the label updates; 0 for no label learning.
+    look_ahead : float, optional
+        Length of the look-ahead step before the clean gradient is taken.
+    warm_up : float, optional
+        Length of the training before label learning: fraction of the run, or epochs if ≥ 1.
+    prior : {"choose", "given", "matrix"}, optional
+        What the soft labels start from.
+    start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share
+        See `mslg.MSLG`.
     """
 
     SETTINGS: ClassVar = (
@@ -92,5 +98,5 @@ class MSLGClassifier(Classifier):
         return "mslg"
 
     def _settings(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in self.SETTINGS}
-        return {name: value for name, value in told.items() if value is not None}
+        settings = {name: getattr(self, name) for name in self.SETTINGS}
+        return {name: value for name, value in settings.items() if value is not None}

@@ -10,26 +10,23 @@ import numpy as np
 
 from ..methods import METHODS
 from ..registry import unknown
-from .base import Classifier, Network, NewOptimizer
+from .base import Classifier, Network, NewOptimizer, with_shared_docs
 
 
+@with_shared_docs
 class NoisyLabelClassifier(Classifier):
-    """A classifier trained by any of the methods that `mslg list methods` shows.
+    """A classifier trained by any method of `mslg list methods`.
 
-    method           its name
-    method_settings  arguments of its constructor; preset is the name of a set of them
-    network          a torch module, or a function of (n_features_in, n_classes) that makes one, fed with the rows as
-                     float32; None: a multilayer perceptron with layers of `hidden` widths, on standardised columns
-    noise_rate       the share of wrong labels, for methods that have to be told
-    transition       (classes, classes) P(given j | true i), for methods that have to be told
-    epochs, batch_size, learning_rate, weight_decay   of the training
-    optimizer        "sgd", "adam", "adamw", or a function that makes one for parameters
-    schedule         of the learning rate: "cosine", "constant" or "steps"
-    hold_out         of 200 clean samples or more, hold two fifths out to choose and to measure on
-    fdr              call as many labels issues as there may be for at most this part of them to be right after all
-    device           "auto", "cpu", "cuda" and so on
-    random_state     a number for the same result every time
-    verbose          show the progress
+    Parameters
+    ----------
+    method : str, default="mslg"
+        The method's name.
+    method_settings : dict, optional
+        Arguments of the method's constructor.
+    noise_rate : float, optional
+        Fraction of wrong labels, for methods that need it.
+    transition : array-like of shape (n_classes, n_classes), optional
+        P(given = j | true = i), for methods that need it.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""One call: prepare a run, then carry it out."""
+"""`mslg.fit`: prepare a run, then execute it."""

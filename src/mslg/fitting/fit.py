@@ -53,7 +53,7 @@ def fit(
         transition: (classes, classes) P(given = j | true = i), for methods that use one.
         head: name of the network's last layer, where it is not the last Linear.
         decisions: a reviewer's decisions.csv, or several: reviewed samples join the clean set, removed ones are left
-            out. Those that an earlier run was given count too.
+            out. Decisions passed to an earlier run (from_run) still apply.
         **settings: any field of `mslg.runs.settings.Train` (epochs, batch_size, learning_rate, from_run, …) or of
             `mslg.runs.settings.Options` (output, resume, device, compare, …), or an argument of the method's
             constructor.
@@ -83,7 +83,7 @@ def fit(
 
 
 def fit_settings(tables: Mapping[str, Mapping[str, Any]], *, decisions: Any = None, **options: Any) -> Result:
-    """Train as settings say that name the data and the network, such as those of a recipe or of a command line.
+    """Train from settings that name the data and the network, such as those of a recipe or the command line.
 
     Args:
         tables: the settings, table by table.
@@ -96,25 +96,25 @@ def fit_settings(tables: Mapping[str, Mapping[str, Any]], *, decisions: Any = No
 
 
 def run(settings: Settings, data: RunData, options: Options, head: str | None, decisions: Any) -> Result:
-    """Prepare a run and carry it out, in all processes that a launcher such as torchrun has started."""
+    """Prepare and execute a run, in all processes started by a launcher such as torchrun."""
     with process_group(local_device(device_named(options.device))):
         return Result.of(execute(prepare(settings, data, options, head=head, decisions=decisions), options))
 
 
 def as_source(data: Any, name: str, like: Source | None = None) -> Source:
-    """Arrays, tensors, a Dataset or a Source as a source, with the classes of another where there is one."""
+    """Arrays, tensors, a Dataset or a Source as a source, with the classes of `like` if given."""
     classes = None if like is None else like.classes
     if isinstance(data, Source):
         return data
     if isinstance(data, tuple | list) and len(data) == 2:
         return make_source(data[0], data[1], classes=classes, name=name)
     if isinstance(data, tuple | list):
-        raise TypeError(f"{name} is a {type(data).__name__} of {len(data)}; give (inputs, labels) or a Dataset")
+        raise TypeError(f"{name} is a {type(data).__name__} of {len(data)}; pass (inputs, labels) or a Dataset")
     return make_source(data, classes=classes, name=name)
 
 
 def _folder_of(start: Any) -> Path | str | None:
-    """The folder of an earlier run, given as such, as a run or as a result."""
+    """The folder of an earlier run, given as a path, a run or a result."""
     if start is None or isinstance(start, str | Path):
         return start
     earlier = start if isinstance(start, Run) else getattr(start, "run", None)

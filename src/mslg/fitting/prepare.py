@@ -1,5 +1,4 @@
-"""From settings and data to a run that is ready to be carried out. Whatever can fail, fails here, before anything is
-written."""
+"""From settings and data to a run that is ready to be executed. Errors are raised here, before anything is written."""
 
 from __future__ import annotations
 
@@ -44,9 +43,9 @@ def prepare(
     """Split the data, make the network and the method, and check that they fit together.
 
     Args:
-        settings: all that decides the result.
-        data: the samples, and what makes the network.
-        options: how the run will be carried out.
+        settings: everything that determines the result.
+        data: the samples, and the network or its factory.
+        options: how the run is executed.
         head: name of the network's last layer, where it is not the last Linear.
         decisions: a reviewer's decisions.csv, or several.
     """
@@ -114,7 +113,7 @@ def prepare(
     if options.time_budget is not None and resumed is None:
         fitting = broadcast_object(_epochs_within(method, splits, epochs, options.time_budget))
         if fitting != epochs:
-            log.warning("%d epochs fit into %s; %d were asked for", fitting, in_words(options.time_budget), epochs)
+            log.warning("%d epochs fit into %s; %d were requested", fitting, in_words(options.time_budget), epochs)
             epochs = fitting
             method = new_method(epochs)
     used = method_arguments(chosen, method.task)
@@ -125,7 +124,7 @@ def prepare(
 
 
 def split_data(settings: Settings, data: RunData, start: Round, device: torch.device) -> Splits:
-    """The training samples and the parts of the clean set, with a reviewer's decisions carried out."""
+    """The training samples and the parts of the clean set, with the reviewer's decisions applied."""
     train = settings.train
     if isinstance(data.clean, str):
         expect_name("kind of clean set", data.clean, ["auto"])
@@ -160,7 +159,7 @@ def build_method(named: Named, task: Task, data: Splits) -> Method:
 ADVICE = {
     "clean set": "clean samples and there are none; pass clean= (--clean): a set of verified samples, a number of "
     'verified samples to take out of the data, or "auto" to use low-loss samples instead',
-    "noise rate": "the noise rate; pass noise_rate= (--noise-rate), a share between 0 and 1",
+    "noise rate": "the noise rate; pass noise_rate= (--noise-rate), a fraction between 0 and 1",
 }
 
 
@@ -173,12 +172,12 @@ def _available(need: str, task: Task, data: Splits, arguments: Mapping[str, Any]
 
 
 def method_name(named: Named) -> str:
-    """What the record calls a method."""
+    """The method's name in the record."""
     return METHODS.resolve(named.name).name
 
 
 def method_arguments(named: Named, task: Task) -> dict[str, Any]:
-    """What a method's constructor is given: the preset's values, then the arguments, names and types checked."""
+    """The arguments of a method's constructor: the preset's, then those given, with names and types checked."""
     resolved = METHODS.resolve(named.name)
     made, name = resolved.object, resolved.name
     parameters = inspect.signature(made).parameters
@@ -198,14 +197,14 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
 
 
 def device_named(name: str) -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one."""
+    """The device of this name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)
 
 
 def _method(named: Named, auto: bool, clean: Any) -> Named:
-    """The method with `auto_clean` as the kind of clean set asks for."""
+    """The method, with `auto_clean` set if the clean set is "auto"."""
     if clean != "auto":
         return named
     return Named(named.name, named.preset, {**named.arguments, "auto_clean": auto})
@@ -263,7 +262,7 @@ def _constructor_record(method: Method, used: Mapping[str, Any]) -> dict[str, An
 
 
 def _plain(value: Any) -> Any:
-    """A value that TOML can hold; of a class or function its name."""
+    """The value if TOML can hold it; otherwise the name of the class or function."""
     if isinstance(value, str | bool | int | float | list | tuple):
         return value
     return getattr(value, "__qualname__", type(value).__name__)
@@ -273,21 +272,21 @@ def _check_accumulate(train: Train) -> None:
     most = max(1, train.batch_size // 2)
     if train.accumulate > most:
         raise ValueError(
-            f"accumulate is {train.accumulate}; a batch of {train.batch_size} samples is worked through in 1 to {most} "
-            "micro-batches, each of 2 samples or more"
+            f"accumulate is {train.accumulate}; a batch of {train.batch_size} samples can be split into 1 to {most} "
+            "micro-batches of at least 2 samples"
         )
 
 
 def _check_outputs(method: Method, data: Splits) -> None:
-    """The network must return one logit per class: checked before the first epoch, not in its middle."""
+    """Raise, before the first epoch, unless the network returns one logit per class."""
     method.eval()
-    # Not in inference mode: this is the first pass, and what a network makes and keeps in it must serve training too.
+    # Not in inference mode: tensors that the network creates and keeps in its first pass are used in training too.
     with torch.no_grad(), method.computing():
         shape = tuple(method.predict(next(data.in_order()).inputs).shape)
     method.train()
     if len(shape) != 2 or shape[1] != method.task.classes:
         raise ValueError(
-            f"the network gives outputs of shape {shape} but the data has {method.task.classes} classes; "
+            f"the network returns outputs of shape {shape} but the data has {method.task.classes} classes; "
             f"its last layer must have {method.task.classes} outputs"
         )
 

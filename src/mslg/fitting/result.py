@@ -1,4 +1,4 @@
-"""What came out of a run: the model, the labels, the numbers."""
+"""The result of a run: the model, the labels, the metrics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..training.method import Method
 
 @dataclass
 class Result:
-    """What came out of a run.
+    """The result of a run.
 
     Attributes:
         model: the trained network.
-        history: (epochs, metrics) the numbers of every epoch.
-        summary: the run in numbers; under "label_errors" how many labels are wrong, where that can be said.
+        history: (epochs, metrics) the metrics of every epoch.
+        summary: the numbers of the run; "label_errors" holds the estimated number of wrong labels, where available.
         classes: the class names, in the order of the logits.
         run: the run's folder, or None.
     """
@@ -53,7 +53,7 @@ class Result:
     def labels(self) -> pd.DataFrame:
         """One row per training sample: given, predicted and suggested label, quality, rank."""
         done = self.outcome
-        if done.issues is None:  # several processes: the main one has written what all have learned
+        if done.issues is None:  # distributed: the main process has written the labels of all
             assert done.run is not None
             return pd.read_parquet(done.run.path / "labels.parquet")
         return label_frame(done.issues)

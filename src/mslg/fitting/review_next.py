@@ -1,4 +1,4 @@
-"""What to review next in a finished run, whose data and network are opened again."""
+"""What to review next in a finished run: reopens its data and network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def review_next(
     workers: int | None = None,
 ) -> pd.DataFrame:
     """The samples of a finished run whose review would help the clean loss most: id, rank, given_label,
-    suggested_label, gain. A run that was started in Python needs its network and data again, as `fit` was given them.
+    suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received.
     """
     if isinstance(run, Result):
         return run.review_next(count)
@@ -62,7 +62,7 @@ def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None)
         settings, data = open_run_data(settings, Options(workers=workers, progress=False))
     else:
         raise ValueError(
-            f"{run.path} was started in Python, so its data cannot be opened again from here; in Python write "
+            f"{run.path} was started in Python, so its data cannot be reopened from here; in Python call "
             "mslg.review_next(run, network, noisy, clean), or result.review_next() where it was fitted"
         )
     if data.train.fingerprint() != run.config["data"]["fingerprint"]:

@@ -1,4 +1,4 @@
-"""A run is a folder a person can read, and from which a killed run goes on."""
+"""A run is a folder of readable files, from which an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Run:
     """The folder of one training run.
 
     config.toml      every setting, the versions and the fingerprint of the data
-    metrics.jsonl    one line an epoch, the same to the byte however often the run was interrupted
-    timing.jsonl     what each epoch took
-    checkpoint/      where to go on from
+    metrics.jsonl    one line per epoch, identical to the byte however often the run was interrupted
+    timing.jsonl     seconds per epoch
+    checkpoint/      the state to resume from
     division.parquet the clean samples: their verified labels, and which part each is in
-    decisions.csv    a reviewer's decisions that the run was started with
-    controls/        what the run is compared with: numbers and predictions for held-out samples
+    decisions.csv    the reviewer's decisions that the run was started with
+    controls/        the controls that the run is compared with: numbers and predictions for held-out samples
     model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
-    vocabulary.json  where the inputs are texts: the words that they were encoded by
-    suspects.parquet, clean_samples.parquet: the worst labels with what to see of them, and the clean samples like them
+    vocabulary.json  for texts: the vocabulary that they were encoded with
+    suspects.parquet, clean_samples.parquet: the worst labels with their previews, and similar clean samples
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,8 +47,8 @@ class Run:
     def create(
         cls, path: Path, config: Mapping[str, Any], *, files: Mapping[str, bytes] | None = None, force: bool = False
     ) -> Run:
-        """A new folder, with files that belong to the run from its start. An existing run is never overwritten without
-        `force`. Of several processes the first makes it, as it writes all files but for checkpoints."""
+        """Create the folder, with files that the run starts with. An existing run is overwritten only with `force`. The
+        main process writes all files but checkpoints."""
         if not distributed.is_main_process():
             distributed.barrier()
             return cls(path)
@@ -56,7 +56,7 @@ class Run:
             if not force:
                 what = "a finished run" if (path / "done").exists() else "an existing folder"
                 raise FileExistsError(
-                    f"{path} is {what}; go on with it (resume=True, --resume), replace it (force=True, --force), "
+                    f"{path} is {what}; resume it (resume=True, --resume), replace it (force=True, --force), "
                     "or name another folder"
                 )
             if path.is_dir() and not _is_run(path):
@@ -76,7 +76,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """An existing folder."""
+        """Open an existing folder."""
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not a run's folder: it has no config.toml; start a run with `mslg fit`")
         return cls(path)
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether every result is there."""
+        """Whether all results are written."""
         return (self.path / "done").exists()
 
     def require_finished(self, *results: str) -> None:
@@ -100,7 +100,7 @@ class Run:
         return self.path / "checkpoint" / "state.safetensors"
 
     def save(self, method: Method, position: Position) -> None:
-        """Write a checkpoint; the previous one stays until it is complete. All processes write their own part."""
+        """Write a checkpoint; the previous one is kept until it is complete. Each process writes its own shard."""
         folder = self.checkpoint.parent
         folder.mkdir(exist_ok=True)
         tables = [*method.sample_tables(), *position.history.sample_tables()]
@@ -110,7 +110,7 @@ class Run:
         if distributed.ranks() > 1:
             save_shards(folder, state)
             if distributed.is_main_process():
-                self.checkpoint.unlink(missing_ok=True)  # of a single process, before
+                self.checkpoint.unlink(missing_ok=True)  # from an earlier single-process run
         else:
             save_state(self.checkpoint, state)
             delete_shards(folder)
@@ -118,10 +118,10 @@ class Run:
             table.end_checkpoint()
 
     def load(self, method: Method, position: Position) -> bool:
-        """Go back to the last checkpoint, if there is one; metrics written after it are dropped."""
+        """Restore the last checkpoint, if there is one; metrics written after it are dropped."""
         if distributed.is_main_process():
             for left in self.path.rglob(PARTIAL):
-                if left.is_file():  # a folder of such a name is somebody else's
+                if left.is_file():  # a folder with such a name is not ours
                     left.unlink(missing_ok=True)
         if are_shards(self.checkpoint.parent):
             state = load_shards(self.checkpoint.parent)
@@ -136,7 +136,7 @@ class Run:
         return True
 
     def append(self, record: EpochRecord) -> None:
-        """Write down an epoch."""
+        """Record an epoch."""
         if not distributed.is_main_process():
             return
         for name, values in {"metrics": record.metrics, "timing": record.seconds}.items():
@@ -144,7 +144,7 @@ class Run:
                 file.write(json.dumps({"epoch": record.epoch, **values}) + "\n")
 
     def history(self, name: str = "metrics") -> list[dict[str, float]]:
-        """The epochs written down so far."""
+        """The epochs recorded so far."""
         lines = (self.path / f"{name}.jsonl").read_text().splitlines()[1:]
         return [json.loads(line) for line in lines]
 
@@ -179,7 +179,7 @@ class Run:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether this is a folder that a run has made, and nothing else: only such a one may be deleted."""
+    """Whether a run created this folder: no other may be deleted."""
     try:
         config = tomllib.loads((path / "config.toml").read_text())
     except (OSError, ValueError):
@@ -188,19 +188,19 @@ def _is_run(path: Path) -> bool:
 
 
 def earlier_run(start: Path, *, of: Path | None) -> Run:
-    """The run that another, in the folder `of`, goes on from. Its path was written down as typed: it is looked for from
-    the present folder, then from that of the run and those above it."""
+    """The run that the one in the folder `of` was warm-started from. Its path was recorded as typed, so it is searched
+    for relative to the current folder, then to that of the run and its parents."""
     path = find_run(start, of)
     if of is not None and not (path / "config.toml").exists():
         raise FileNotFoundError(
-            f"{of} goes on from the run {start}, and it is found neither from {Path.cwd()} nor from {of.absolute()} or "
-            "a folder above it; put it there, or go to the folder where the run was started"
+            f"{of} was warm-started from {start}, which is found neither relative to {Path.cwd()} nor to "
+            f"{of.absolute()} or its parents; move it there, or change to the folder where the run was started"
         )
     return Run.open(path)
 
 
 def find_run(start: Path, of: Path | None) -> Path:
-    """Where a run of this path is; where it is nowhere, the path itself."""
+    """The first existing run of this path; the path itself if there is none."""
     own = None if of is None else of.absolute()
     above = [] if own is None else [folder / start for folder in (own, *own.parents)]
     return next((path for path in (start, *above) if (path / "config.toml").exists()), start)

@@ -48,13 +48,13 @@ def summarise(records: list[EpochRecord], evaluation: Evaluation, data: Splits, 
 
 
 def remembered(run: Run) -> dict[str, Any]:
-    """What an earlier summary of the same run says beyond the results of training: the comparison."""
+    """What an earlier summary of the same run holds besides training results: the comparison."""
     earlier = run.read_json("summary.json") if (run.path / "summary.json").exists() else {}
     return {key: earlier[key] for key in ("comparison",) if key in earlier}
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN."""
+    """The metrics with None for NaN and infinity, which JSON lacks."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
@@ -80,7 +80,7 @@ def write_results(
 
 
 def write_summary(run: Run, summary: Mapping[str, Any]) -> None:
-    """The numbers, for programs and for people."""
+    """The summary as JSON, and the model card."""
     run.write_json("summary.json", summary)
     write_card(run)
 

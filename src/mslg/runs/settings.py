@@ -1,14 +1,14 @@
 """The one list of settings. Keyword arguments of `mslg.fit`, command-line options, recipes, `--set`, the record in
 config.toml and the reference pages all come from these dataclasses.
 
-    [data]     what is trained on, and how its files are read
+    [data]     the training data, and how its files are read
     [noise]    arguments of the noise, such as convention, probabilities, transition
     [network]  name, and its constructor's arguments
     [method]   name, preset, and its constructor's arguments
-    [train]    how it is trained
+    [train]    optimizer, schedule, length, …
 
-Settings decide the result and are recorded. `Options` say how a run is carried out: the same settings give the same
-result with other options.
+Settings determine the result and are recorded. `Options` control how a run is executed: they do not change the
+result.
 """
 
 # ruff: noqa: RUF009 - a setting is a dataclass field with its help and range
@@ -53,7 +53,7 @@ REVIEW, OUTPUT = "Review", "Output and resuming"
 
 
 class Table:
-    """What the tables share: fields with types and ranges, checked when an instance is made."""
+    """Base class of the tables: fields with types and ranges, checked on construction."""
 
     title: ClassVar[str]
 
@@ -70,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Table):
-    """What is trained on, where it is named rather than passed as objects."""
+    """The training data, given by name rather than as objects."""
 
     title: ClassVar[str] = "data"
 
@@ -106,7 +106,7 @@ class Data(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Table):
-    """How it is trained."""
+    """How the network is trained."""
 
     title: ClassVar[str] = "train"
 
@@ -114,14 +114,14 @@ class Train(Table):
         None, f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.", panel=TRAINING, least=1
     )
     batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1)
-    clean_batch_size: int | None = _setting(None, "clean samples per step; as many as noisy ones", least=1)
+    clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1)
     optimizer: str | Callable[..., Any] = _setting(
         "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters"
     )
     learning_rate: float = _setting(0.05, "Learning rate of the network.", panel=TRAINING, above=0)
     weight_decay: float = _setting(1e-4, "of the optimizer", least=0)
-    momentum: float | None = _setting(None, "of optimizers that have one; 0.9 for sgd", least=0, below=1)
-    gradient_clip: float | None = _setting(None, "largest norm of the gradient; longer ones are scaled down", above=0)
+    momentum: float | None = _setting(None, "for optimizers that have one; 0.9 for sgd", least=0, below=1)
+    gradient_clip: float | None = _setting(None, "maximum norm of the gradient", above=0)
     optimizer_options: dict[str, Any] = _setting(dict, "further arguments of the optimizer, such as nesterov")
     schedule: str | Callable[..., Any] = _setting(
         "cosine", "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor"
@@ -155,7 +155,7 @@ class Train(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Table):
-    """How a run is carried out. None of these changes what comes out of it."""
+    """How a run is executed. None of these changes its result."""
 
     title: ClassVar[str] = "options"
 
@@ -169,7 +169,7 @@ class Options(Table):
     )
     checkpoint_minutes: float = _setting(10.0, "Minutes between checkpoints inside an epoch.", panel=OUTPUT, least=0)
     compare: bool = _setting(
-        False, "Skip the controls that tell whether it helped.", panel=REVIEW, flags=("/--no-compare",)
+        False, "Skip the controls that show whether the method helped.", panel=REVIEW, flags=("/--no-compare",)
     )
     progress: Any = _setting(True, "a progress bar, or none; or an object like `mslg.training.progress.Progress`")
     loggers: Any = _setting(
@@ -193,7 +193,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides a run's result."""
+    """Everything that determines a run's result."""
 
     data: Data = field(default_factory=Data)
     noise: Mapping[str, Any] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class Settings:
 
 
 def made(table: type, values: Mapping[str, Any]) -> Any:
-    """One table from values, their names checked."""
+    """A table from values, with their names checked."""
     check_names(table, values)
     return table(**values)
 
@@ -243,7 +243,7 @@ def default_of(item: Field[Any]) -> Any:
 
 
 def check_value(name: str, value: Any, kind: Any, limits: Mapping[str, Any] | None = None) -> Any:
-    """The value, if it is of this type and within its range; a whole number serves as a float, a list as a tuple.
+    """The value, if it is of this type and within its range; an int is accepted as a float, a list as a tuple.
 
     Raises:
         ValueError: with the value and what is allowed.
@@ -263,7 +263,7 @@ def check_value(name: str, value: Any, kind: Any, limits: Mapping[str, Any] | No
 
 
 def _as(value: Any, kind: Any) -> tuple[Any] | None:
-    """The value as this kind, in a tuple; None if it is not of it."""
+    """The value as this type, in a tuple; None if it does not fit."""
     if kind is Any:
         return (value,)
     if get_origin(kind) is Literal:
@@ -295,7 +295,7 @@ def _check_range(name: str, value: Any, choices: tuple[Any, ...], limits: Mappin
 
 
 def _words(choices: tuple[Any, ...], limits: Mapping[str, Any]) -> str:
-    """What is allowed."""
+    """A description of the allowed types and range."""
     kinds = []
     for kind in choices:
         if get_origin(kind) is Literal:

@@ -54,7 +54,7 @@ def test_a_kept_clean_gradient_survives_the_way_through_a_file(layout: torch.mem
     save_state(tmp_path / "state", interrupted.state_dict())
     resumed.load_state_dict(load_state(tmp_path / "state"))
     assert resumed.engine.kept is not None
-    for parameter, move in zip(resumed.engine.parameters, resumed.engine.kept.direction):
+    for parameter, move in zip(resumed.engine.parameters, resumed.engine.kept.direction, strict=True):
         assert move is not None
         assert move.stride() == parameter.stride(), "another layout would round otherwise"
     steps(resumed, range(4, 6))

@@ -50,8 +50,8 @@ def learning(network: Callable[[], nn.Module] = toy.network, **settings: Any) ->
 def slow_divergence(logits: Tensor, label_logits: Tensor, loss: str) -> Tensor:
     """Mean over the batch of the classification loss, entry by entry."""
     total = torch.zeros((), dtype=torch.float64)
-    for log_p, log_soft in zip(logits.log_softmax(1), label_logits.log_softmax(1)):
-        for a, b in zip(log_p, log_soft):
+    for log_p, log_soft in zip(logits.log_softmax(1), label_logits.log_softmax(1), strict=True):
+        for a, b in zip(log_p, log_soft, strict=True):
             total = total + (a.exp() * (a - b) if loss == "reverse-kl" else b.exp() * (b - a))
     return total / len(logits)
 
@@ -77,7 +77,7 @@ def clean_loss_ahead(
     parameters = list(network.parameters())
     inner = slow_divergence(toy.at_weights(network, parameters, noisy.inputs), label_logits, loss)
     gradient = torch.autograd.grad(inner, parameters, create_graph=create_graph)
-    ahead = [p - alpha * g for p, g in zip(parameters, gradient)]
+    ahead = [p - alpha * g for p, g in zip(parameters, gradient, strict=True)]
     return F.cross_entropy(toy.at_weights(network, ahead, clean.inputs), clean.label)
 
 
@@ -147,7 +147,7 @@ def reference_run(network: nn.Module, steps: int, loss: str, gamma: float, scale
         logits = network(noisy.inputs)
         total = slow_divergence(logits, label_logits, loss) + gamma * slow_entropy(logits)
         gradient = torch.autograd.grad(scale * total, list(network.parameters()))
-        for parameter, slope in zip(network.parameters(), gradient):
+        for parameter, slope in zip(network.parameters(), gradient, strict=True):
             parameter.data -= 0.1 * slope
     return toy.weights_of(network), label_logits
 
@@ -226,8 +226,8 @@ def test_with_the_full_entropy_term_the_loss_is_the_reverse_cross_entropy() -> N
     method = learning(label_rate=0.0)
     result = method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
     total = 0.0
-    for log_p, log_soft in zip(result.log_probs.tolist(), toy.label_logits().log_softmax(1).tolist()):
-        total -= sum(math.exp(a) * b for a, b in zip(log_p, log_soft)) / 4
+    for log_p, log_soft in zip(result.log_probs.tolist(), toy.label_logits().log_softmax(1).tolist(), strict=True):
+        total -= sum(math.exp(a) * b for a, b in zip(log_p, log_soft, strict=True)) / 4
     assert float(result.scalars["loss"]) == pytest.approx(total)
 
 

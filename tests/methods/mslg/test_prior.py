@@ -67,7 +67,7 @@ def with_matrix(network: Callable[[], nn.Module] = toy.network, **settings: Any)
 def slow_posterior(logits: Tensor, label: Tensor, displacement: Tensor) -> Tensor:
     """T[k, given]·p_k·exp(δ_k), divided by its sum, entry by entry."""
     rows = []
-    for z, given, moved in zip(logits.tolist(), label.tolist(), displacement.tolist()):
+    for z, given, moved in zip(logits.tolist(), label.tolist(), displacement.tolist(), strict=True):
         p = [math.exp(a) / sum(math.exp(b) for b in z) for a in z]
         mass = [float(T3[k, given]) * p[k] * math.exp(moved[k]) for k in range(3)]
         rows.append([m / sum(mass) for m in mass])
@@ -77,8 +77,8 @@ def slow_posterior(logits: Tensor, label: Tensor, displacement: Tensor) -> Tenso
 def slow_loss(logits: Tensor, soft: Tensor) -> Tensor:
     """Mean over the batch of KL(soft label ‖ prediction), the label held fixed."""
     total = torch.zeros((), dtype=torch.float64)
-    for log_p, row in zip(logits.log_softmax(1), soft):
-        for a, b in zip(log_p, row):
+    for log_p, row in zip(logits.log_softmax(1), soft, strict=True):
+        for a, b in zip(log_p, row, strict=True):
             total = total + b * (b.log() - a)
     return total / len(logits)
 
@@ -89,7 +89,7 @@ def probability_tangent_twice_backward(network: nn.Module, g: tuple[Tensor, ...]
     probs = toy.at_weights(network, parameters, toy.noisy_batch().inputs).softmax(1)
     v = torch.zeros_like(probs, requires_grad=True)
     gradient = torch.autograd.grad(probs, parameters, v, create_graph=True)
-    (tangent,) = torch.autograd.grad(sum((a * b).sum() for a, b in zip(gradient, g)), v)  # type: ignore[arg-type]
+    (tangent,) = torch.autograd.grad(sum((a * b).sum() for a, b in zip(gradient, g, strict=True)), v)  # type: ignore[arg-type]
     return tangent
 
 
@@ -98,7 +98,7 @@ def clean_gradient_ahead(network: nn.Module, displacement: Tensor, look_ahead: f
     parameters = list(network.parameters())
     logits = toy.at_weights(network, parameters, noisy.inputs)
     inner = slow_loss(logits, slow_posterior(logits.detach(), noisy.label, displacement))
-    ahead = [p - look_ahead * g for p, g in zip(parameters, torch.autograd.grad(inner, parameters))]
+    ahead = [p - look_ahead * g for p, g in zip(parameters, torch.autograd.grad(inner, parameters), strict=True)]
     ahead = [p.detach().requires_grad_() for p in ahead]
     return torch.autograd.grad(F.cross_entropy(toy.at_weights(network, ahead, clean.inputs), clean.label), ahead)
 
@@ -112,7 +112,7 @@ def reference_run(network: nn.Module, steps: int, rate: float, gamma: float, sca
         loss = slow_loss(logits, slow_posterior(logits.detach(), noisy.label, displacement))
         loss = loss - gamma * (logits.softmax(1) * logits.log_softmax(1)).sum() / len(logits)
         for parameter, slope in zip(
-            network.parameters(), torch.autograd.grad(scale * loss, list(network.parameters()))
+            network.parameters(), torch.autograd.grad(scale * loss, list(network.parameters())), strict=True
         ):
             parameter.data -= 0.1 * slope
     return toy.weights_of(network), displacement
@@ -137,7 +137,7 @@ def test_labels_move_along_the_tangent_of_the_predictions(network: Callable[[], 
     twice = probability_tangent_twice_backward(method.network, g)
     near = []
     for sign in (1, -1):
-        moved = [p + sign * 1e-6 * slope for p, slope in zip(method.network.parameters(), g)]
+        moved = [p + sign * 1e-6 * slope for p, slope in zip(method.network.parameters(), g, strict=True)]
         near.append(toy.at_weights(method.network, moved, toy.noisy_batch().inputs).softmax(1).detach())
     result = method.step(toy.noisy_batch(), toy.endless(toy.clean_batch()))
     moved_by = method.table.displacement.rows - toy.label_logits()
@@ -164,14 +164,14 @@ def test_labels_that_are_not_learned_make_it_forward_correction(network: Callabl
     method.table.displacement.rows.zero_()
     before = toy.weights_of(method.network)
     method.step(batch, iter(()))
-    by_method = [(a - b) / 0.1 for a, b in zip(before, toy.weights_of(method.network))]
+    by_method = [(a - b) / 0.1 for a, b in zip(before, toy.weights_of(method.network), strict=True)]
     own = with_matrix(network)
     table = LabelTable(batch.label, 3, dtype=torch.float64)
     mslg_step(
         own.engine, table, own.optimizer, batch, toy.clean_batch(), log_columns=own.log_columns, label_rate=0.0,
         entropy_weight=0.0,
     )  # fmt: skip
-    by_step = [(a - b) / 0.1 for a, b in zip(before, toy.weights_of(own.network))]
+    by_step = [(a - b) / 0.1 for a, b in zip(before, toy.weights_of(own.network), strict=True)]
     for found in (by_method, by_step):
         assert all(torch.allclose(a, b, rtol=0, atol=1e-13) for a, b in zip(found, gradient, strict=True))
 
@@ -253,9 +253,10 @@ def test_without_doubly_labelled_samples_the_matrix_is_estimated_half_way() -> N
     expected = torch.zeros(4, 4, dtype=torch.float64)
     method.network.eval()
     for batch in data.in_order(data.clean):
-        for row, label in zip(call(method.network, batch.inputs).double().softmax(1).tolist(), batch.label.tolist()):
-            for k in range(4):
-                expected[label, k] += row[k]
+        probs = call(method.network, batch.inputs).double().softmax(1)
+    for row, label in zip(probs.tolist(), batch.label.tolist(), strict=True):
+        for k in range(4):
+            expected[label, k] += row[k]
     expected /= expected.sum(1, keepdim=True)
     assert torch.allclose(method.log_columns.double().t().exp(), expected, atol=1e-5)
     assert same_state(method.rival.state_dict(), method.network.state_dict())
@@ -354,7 +355,7 @@ def test_the_soft_label_is_the_posterior_at_the_last_visit() -> None:
     index = torch.arange(240)
     probs = method.recent.rows.float().exp()
     expected = torch.stack(
-        [method.log_columns[int(j)].exp() * p for j, p in zip(method.task.given, probs)]
+        [method.log_columns[int(j)].exp() * p for j, p in zip(method.task.given, probs, strict=True)]
     )  # no displacement before the label learning
     assert torch.allclose(method.soft_labels(index), expected / expected.sum(1, keepdim=True), atol=1e-5)
 
@@ -364,7 +365,7 @@ def slow_calibrated_loss(logits: Tensor, label: Tensor) -> float:
     for power in range(81):
         factor = 10 ** (-1 + power / 40)
         total = 0.0
-        for row, given in zip(logits.tolist(), label.tolist()):
+        for row, given in zip(logits.tolist(), label.tolist(), strict=True):
             total += math.log(sum(math.exp(factor * (z - row[given])) for z in row))
         best = min(best, total / len(label))
     return best

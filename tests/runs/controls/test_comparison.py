@@ -120,8 +120,8 @@ def test_every_control_gets_the_same_samples_schedule_and_start(monkeypatch: pyt
 def test_a_network_that_was_passed_as_a_module_is_not_trained_by_the_controls() -> None:
     networks = [small_network(), small_network()]
     networks[1].load_state_dict(networks[0].state_dict())
-    alone, compared = (fit(network=each, compare=on) for each, on in zip(networks, (False, True)))
-    for left, right in zip(alone.model.state_dict().values(), compared.model.state_dict().values()):
+    alone, compared = (fit(network=each, compare=on) for each, on in zip(networks, (False, True), strict=True))
+    for left, right in zip(alone.model.state_dict().values(), compared.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
     by_factory = fit(method="cross-entropy", network=lambda: _copy(networks[0]))
     assert names(by_factory) == set(CONTROLS) - {"cross-entropy", "gold-correction", "no-label-learning"}
@@ -176,7 +176,7 @@ def test_few_clean_samples_are_not_compared_on(monkeypatch: pytest.MonkeyPatch) 
     trained = Recorder(monkeypatch)
     few = fit(clean=(DATA.clean_x[:24], DATA.clean_y[:24])).summary["comparison"]
     assert few["verdict"].startswith(
-        "not compared: none of the 24 clean samples is held out; of 200 or more a fifth is"
+        "not compared: none of the 24 clean samples is held out; a fifth of 200 or more is"
     )
     assert (few["helped"], few["samples"], few["controls"]) == (None, 0, [])
     kept = fit(hold_out=False).summary["comparison"]
@@ -257,7 +257,7 @@ def test_the_cost_is_announced_before_training(
     own = MSLG(Task(torch.zeros(8, dtype=torch.int64), 4, small_network, 4), label_rate=0.0)
     work = 5 * (4 + 4 + 4 * 4 / 3 + 8 + 3 + 4 / 3 + sum(own.relative_cost(epoch) for epoch in range(4)))
     assert told == [
-        f"controls: 6 runs afterwards, about {work * 10 / 60:.0f} min; --no-compare (compare=False) leaves them out"
+        f"controls: 6 runs afterwards, about {work * 10 / 60:.0f} min; skip them with --no-compare (compare=False)"
     ]
 
 
@@ -270,10 +270,7 @@ def test_within_a_time_budget_controls_that_do_not_fit_are_left_out(
     result = fit(time_budget=60.0, output=tmp_path / "run")
     assert result.summary["state"] == "done"
     assert "if the time budget leaves room for them" in caplog.text
-    assert (
-        "the time budget does not leave that; resume the run without a budget"
-        in result.summary["comparison"]["verdict"]
-    )
+    assert "which exceeds the time budget; resume the run without a budget" in result.summary["comparison"]["verdict"]
     assert len(trained.seen) == 1
     assert fit(output=tmp_path / "run", resume=True).summary["comparison"]["controls"]
     assert fit(time_budget=6000.0).summary["comparison"]["controls"]
@@ -370,7 +367,7 @@ def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, mo
 
     shutil.rmtree("moved/runs/first")
     told = fit(**again).summary["comparison"]["verdict"]
-    assert "moved/runs/second goes on from the run runs/first, and it is found neither from" in told
+    assert "moved/runs/second was warm-started from runs/first, which is found neither relative to" in told
     assert f"from {tmp_path} nor from {tmp_path / 'moved' / 'runs' / 'second'} or a folder above it" in told
 
 

@@ -1,3 +1,3 @@
-"""Does it help? A run beside the controls that it should beat, on held-out clean samples."""
+"""Does the method help? A run compared with the controls that it should beat, on held-out clean samples."""
 
 from .comparison import Comparison as Comparison

@@ -10,21 +10,21 @@ NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Trial(NamedTuple):
-    """One training run, on the samples, the network and the schedule of the method that is compared."""
+    """One training run, with the samples, network and schedule of the method under comparison."""
 
-    method: str | None  # None: the method that is compared, with other settings
+    method: str | None  # None: the method under comparison, with other settings
     settings: Mapping[str, Any] = NO_SETTINGS
-    without: tuple[str, ...] = ()  # settings of the compared method that a second run of it must not share
-    weight_decay: float = 1.0  # factor on that of the run
+    without: tuple[str, ...] = ()  # settings that a second run of the same method must not share
+    weight_decay: float = 1.0  # factor on the run's weight decay
 
 
 class Control(NamedTuple):
-    """What a method is compared with: the last epoch of its one trial, or the best on select of all its trials."""
+    """What a method is compared with: the last epoch of one trial, or the best epoch on select of several trials."""
 
     words: str
     trials: tuple[str, ...]
-    chosen: bool = False  # whether the epoch and the trial are chosen on the select part
-    needs: tuple[str, ...] = ()  # of "pairs": clean samples that carry a given and a verified label
+    chosen: bool = False  # whether trial and epoch are chosen on the select part
+    needs: tuple[str, ...] = ()  # "pairs": clean samples with given and verified labels
 
 
 TRIALS: dict[str, Trial] = {
@@ -37,7 +37,7 @@ TRIALS: dict[str, Trial] = {
     "no-label-learning": Trial(None, MappingProxyType({"label_rate": 0.0}), without=("table_file",)),
 }
 
-# From the weakest to the strongest, as a rule: of two that are equally good on select the later one counts as better.
+# Roughly from weakest to strongest: of two that tie on select, the later one counts as better.
 CONTROLS: dict[str, Control] = {
     "cross-entropy": Control("cross entropy on the given labels", ("cross-entropy",)),
     "clean-only": Control("the clean samples alone", ("clean-only",)),

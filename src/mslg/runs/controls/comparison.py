@@ -1,4 +1,4 @@
-"""Which controls a run is compared with, what they cost, and what comes out."""
+"""The comparison of a run with its controls: which apply, what they cost, and the result."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .verdict import Answers, judge, not_compared
 
 log = logging.getLogger("mslg")
 
-LONG = 120  # seconds: controls that take longer are announced even to those who want only warnings
-LEAST_DECAY = 1e-4  # what a stronger weight decay is a multiple of where there is none
+LONG = 120  # seconds; the cost of longer controls is logged as a warning
+LEAST_DECAY = 1e-4  # base of the stronger weight decay if the run has none
 
 
 @dataclass
@@ -37,23 +37,25 @@ class Comparison:
     """The controls of one run, each trained on the same samples, network, schedule and seed as the method."""
 
     learner: Method
-    settings: Mapping[str, Any]  # what the learner's constructor was given
+    settings: Mapping[str, Any]  # the learner's constructor arguments
     data: Splits
     resolved: Mapping[str, Any]  # the run's settings
     folder: Path | None  # of the run
     method: str = field(init=False)  # its name
-    work: dict[str, float] = field(default_factory=dict, init=False)  # of each trial still to be run, in plain steps
-    seconds: float = field(default=0.0, init=False)  # that takes
+    work: dict[str, float] = field(
+        default_factory=dict, init=False
+    )  # cost of each trial still to be run, in plain steps
+    seconds: float = field(default=0.0, init=False)  # the same as time
     controls: dict[str, Control] = field(default_factory=dict, init=False)
-    left_out: dict[str, str] = field(default_factory=dict, init=False)  # why a control cannot be had
-    why_not: str | None = field(default=None, init=False)  # none can
+    left_out: dict[str, str] = field(default_factory=dict, init=False)  # why a control is left out
+    why_not: str | None = field(default=None, init=False)  # why no control can be trained
     epochs: int = field(default=0, init=False)  # of each control
 
     def __post_init__(self) -> None:
         self.method = str(self.resolved["method"]["name"])
 
     def announce(self, *, budget: float | None = None) -> None:
-        """Find out which controls there are and say what they will cost."""
+        """Select the controls that apply, and log what they will cost."""
         try:
             _refuse_without_report(self.data)
             _refuse_trained(self.learner.task)
@@ -73,10 +75,10 @@ class Comparison:
         self.seconds = seconds_per_plain_step(self.learner, self.data) * sum(self.work.values())
         log.log(
             logging.WARNING if self.seconds > LONG else logging.INFO,
-            "controls: %d runs afterwards, about %s%s; --no-compare (compare=False) leaves them out",
+            "controls: %d runs afterwards, about %s%s; skip them with --no-compare (compare=False)",
             len(self.work),
             in_words(self.seconds),
-            "" if budget is None else ", if the time budget leaves room for them",
+            "" if budget is None else ", if the time budget allows",
         )
 
     def complete(
@@ -88,7 +90,7 @@ class Comparison:
         checkpoint_seconds: float,
         time_left: float | None = None,
     ) -> None:
-        """Compare, and add the comparison to the summary. The run's own results are there already."""
+        """Compare, and add the comparison to the summary, which already has the run's own results."""
         found = self.compared(display=display, checkpoint_seconds=checkpoint_seconds, time_left=time_left)
         if found["helped"] is False:
             log.warning(found["verdict"])
@@ -99,13 +101,13 @@ class Comparison:
     def compared(
         self, *, display: Callable[[str], Progress], checkpoint_seconds: float, time_left: float | None = None
     ) -> dict[str, Any]:
-        """Train what is missing of the controls, and compare: the `comparison` of a summary."""
+        """Train the controls that are missing, and return the `comparison` of a summary."""
         if self.why_not is not None:
             return not_compared(self.why_not)
         if time_left is not None and broadcast_object(self.seconds > time_left):
             return not_compared(
-                f"the controls take about {in_words(self.seconds)} and the time budget does not leave that; "
-                "resume the run without a budget to train them"
+                f"the controls take about {in_words(self.seconds)}, which exceeds the time budget; resume the run "
+                "without a budget to train them"
             )
         looks: dict[str, HoldoutPredictions] = {}
         for name in dict.fromkeys(trial for control in self.controls.values() for trial in control.trials):
@@ -144,7 +146,7 @@ class Comparison:
         return {**judge(self.method, own, answers, select=len(select)), "left_out": left_out}
 
     def _says_something(self, control: Control) -> bool:
-        """Whether a control is another thing than the method itself, and the method has what the control changes."""
+        """Whether the control differs from the method itself, and the method has the settings that it changes."""
         for trial in (TRIALS[name] for name in control.trials):
             if trial.method is None:
                 settings = inspect.signature(type(self.learner)).parameters
@@ -157,7 +159,7 @@ class Comparison:
 
     def _add(self, name: str, control: Control) -> None:
         if "pairs" in control.needs and self.data.pairs is None:
-            raise ValueError("it needs clean samples that carry both a given and a verified label")
+            raise ValueError("it needs clean samples with given and verified labels")
         for trial in control.trials:
             if not self._finished(trial):
                 learner = self._build(TRIALS[trial])
@@ -177,7 +179,7 @@ class Comparison:
         return method
 
     def _config(self, trial: Trial) -> dict[str, Any]:
-        """The settings of a trial: like those of a run, they are a recipe."""
+        """The settings of a trial, in the form of a run's config."""
         method = self.resolved["method"] if trial.method is None else {"name": trial.method}
         kept = {key: value for key, value in method.items() if key not in trial.without}
         train = {key: value for key, value in self.resolved["train"].items() if not key.startswith("from_run")}
@@ -205,22 +207,24 @@ class Comparison:
 
 def _refuse_without_report(data: Splits) -> None:
     if data.clean is None:
-        raise ValueError("there are no clean samples; of 200 or more verified ones a fifth is held out for it")
+        raise ValueError(
+            "there are no clean samples; pass 200 or more, of which a fifth is held out for the comparison"
+        )
     if data.report is None:
-        held = "none of the {} clean samples is held out; of 200 or more a fifth is, unless hold_out is off"
+        held = "none of the {} clean samples is held out; a fifth of 200 or more is, unless hold_out is off"
         raise ValueError(held.format(len(data.clean)))
 
 
 def _refuse_trained(task: Task) -> None:
     if task.warm and isinstance(task.network, nn.Module):
         raise ValueError(
-            "the run goes on from an earlier one and the network was handed over as an instance, which that one may "
-            "have trained, so a control cannot start from the beginning; pass a function that makes the network"
+            "the run is warm-started and the network was passed as an instance, which the earlier run may have "
+            "trained, so controls cannot start from scratch; pass a function that makes the network"
         )
 
 
 def _epochs(train: Mapping[str, Any], folder: Path | None) -> int:
-    """How long the method has been trained at the end of the run in this folder, those counted that it goes on from."""
+    """Epochs of the run in this folder, including those of the runs that it was warm-started from."""
     own = int(train["epochs"])
     if train.get("from_run") is None:
         return own
@@ -229,7 +233,7 @@ def _epochs(train: Mapping[str, Any], folder: Path | None) -> int:
 
 
 def _decayed(task: Task, factor: float) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
-    """The task's optimizer with a stronger weight decay, where it has one."""
+    """The task's optimizer with a stronger weight decay, if it has one."""
     plain = task.optimizer
 
     def new_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -247,7 +251,7 @@ def _stronger(decay: float, factor: float) -> float:
 
 
 def _use(trial: Trial, config: Mapping[str, Any], epoch: int) -> str:
-    """The words of `mslg fit` that give this control."""
+    """The options of `mslg fit` that reproduce this control."""
     words = [] if trial.method is None else [f"--method {trial.method}"]
     words += [f"--set {key}={value:g}" for key, value in trial.settings.items()]
     if trial.weight_decay != 1:

@@ -1,4 +1,4 @@
-"""One training run of a control, and what it says of the held-out samples: all that is kept of it."""
+"""One training run of a control. Only its predictions for the held-out samples are kept."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ PREDICTIONS = "predictions.json"
 
 @dataclass
 class HoldoutPredictions:
-    """Which select samples were right after each epoch, and the classes predicted for the report samples after the
-    last epoch and after the one that was best on select."""
+    """Which select samples were classified correctly after each epoch, and the predictions for the report samples after
+    the last epoch and after the best one on select."""
 
     select: list[Tensor] = field(default_factory=list)  # (select samples,) bool each
     last: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     best: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def add(self, right: Tensor, report: Tensor) -> None:
-        """One epoch more."""
+        """Add an epoch."""
         if not self.select or right.sum() > max(before.sum() for before in self.select):
             self.best = report
         self.last = report
         self.select.append(right)
 
     def best_epoch(self) -> int:
-        """The first of those that were best on select."""
+        """The best epoch on select; of several, the first."""
         return int(torch.stack(self.select).sum(1).argmax())
 
     def as_json(self) -> dict[str, Any]:
-        """Right answers as bits, predictions as class numbers."""
+        """Correctness as packed bits, predictions as class indices."""
         return {
             "select_samples": len(self.select[0]),
             "select_right": [np.packbits(right.numpy()).tobytes().hex() for right in self.select],
@@ -60,7 +60,7 @@ class HoldoutPredictions:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any], epochs: int | None = None) -> HoldoutPredictions:
-        """All epochs, or the first: the file may be an epoch ahead of the checkpoint, and that epoch comes again."""
+        """All epochs, or the first `epochs`: the file may be an epoch ahead of the checkpoint."""
         bits = (np.frombuffer(bytes.fromhex(text), np.uint8) for text in kept["select_right"][:epochs])
         select = [torch.from_numpy(np.unpackbits(packed, count=kept["select_samples"]).astype(bool)) for packed in bits]
         return cls(select, torch.tensor(kept["report_last"]), torch.tensor(kept["report_best"]))
@@ -85,8 +85,8 @@ class HoldoutEvaluation(Evaluation):
 def train_trial(
     build: Callable[[], Method], data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
 ) -> HoldoutPredictions | None:
-    """What a trial says of the held-out samples: read from its folder if it is finished, else by training it, from its
-    last checkpoint on where there is one. None if it diverged."""
+    """A trial's predictions for the held-out samples, read from its folder if it is finished; otherwise it is trained,
+    starting from its last checkpoint if there is one. None if it diverged."""
     looks: HoldoutPredictions | None = None
     if run is not None and broadcast_object(run.finished):
         if run.read_json("summary.json")["state"] == "done":
@@ -106,13 +106,13 @@ def train_trial(
 
 
 def right(predicted: Tensor, samples: Samples) -> Tensor:
-    """(samples,) whether each is predicted as verified."""
+    """Whether each prediction matches the verified label, (samples,) bool."""
     return predicted == samples.label
 
 
 def honest_accuracy(looks: list[HoldoutPredictions]) -> float:
-    """Accuracy on select of the best epoch of several trials. Each half of the samples is answered by the epoch that
-    was best on the other half: the best of many epochs owes part of its place to chance."""
+    """Cross-validated accuracy on select of the best epoch of several trials: each half of the samples is scored by the
+    epoch that was best on the other half, since the best of many epochs is partly best by chance."""
     every = torch.stack([right for look in looks for right in look.select]).double()  # (epochs of all, samples)
     halves = every[:, ::2], every[:, 1::2]
     chosen = [other[own.mean(1).argmax()] for own, other in (halves, halves[::-1])]

@@ -1,12 +1,12 @@
-"""Whether a method was better than its controls, in numbers and in one plain sentence.
+"""Whether a method was better than its controls: the numbers, and a one-sentence verdict.
 
-Compared are answers to the same held-out samples, so only those count that one got right and the other wrong:
+Both predict the same held-out samples, so only those matter that one gets right and the other wrong:
 
-    p = (right where the other is wrong + 1) / (n + 2),   q the other way round
+    p = (right where the other is wrong + 1) / (n + 2),   q vice versa
     interval = p − q ± z·√((p + q − (p − q)²) / (n + 2))
 
-the adjusted interval for paired proportions of Bonett and Price (2012). Without the adjustment few samples would look
-sure, and none that differ would give an interval of no width.
+the adjusted interval for paired proportions of Bonett and Price (2012). Unadjusted, the interval would be too narrow
+for few samples, and have zero width where no prediction differs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 LEVEL = 0.9
-Z = 1.6449  # of 90 %, both sides
+Z = 1.6449  # two-sided 90 %
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Answers:
     words: str
     right: Tensor  # (report samples,) bool
     select: float  # accuracy on the select part
-    use: str  # how to get it
+    use: str  # options of `mslg fit` that reproduce it
 
 
 def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -> dict[str, Any]:
-    """The comparison as it stands in a run's summary. The best control is the one that was best on the `select` other
-    held-out samples: the best on the report samples would owe part of its place to chance."""
+    """The comparison for a run's summary. The best control is chosen on the `select` other held-out samples, since the
+    best on the report samples would partly be best by chance."""
     if not controls:
         return not_compared("no control could be trained")
     rows = [_row(right, control) for control in controls]
@@ -57,28 +57,28 @@ def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -
 
 
 def _ending(best: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> tuple[bool | None, str]:
-    """Whether it helped, and why that can be said."""
+    """Whether the method helped, and the evidence."""
     difference, low, high = (100 * best[key] for key in ("difference", "low", "high"))
     signed = f"difference {difference:+.1f} points (90 % interval {low:+.1f} to {high:+.1f})"
     if high < 0:
         by = f"better by {-difference:.1f} points (90 % interval {-high:.1f} to {-low:.1f})"
         return False, f"{by}; use it instead with {best['use']}"
     if low <= 0:
-        return None, f"{signed}: no difference is shown"
-    # One that chance has kept from being the best on select must not be passed over.
+        return None, f"{signed}: no significant difference"
+    # A control that missed being the best on select by chance must not be overlooked.
     as_good = [row["words"] for row in others if row["difference"] <= 0]
     if as_good:
-        return None, f"{signed}, but as good or better was {', '.join(as_good)}: no gain is shown"
+        return None, f"{signed}, but {', '.join(as_good)} did at least as well: no gain is shown"
     return True, signed + (", and every other control was worse too" if others else "")
 
 
 def not_compared(why: str) -> dict[str, Any]:
-    """The comparison that was not made."""
+    """The summary entry of a comparison that was not made."""
     return {"verdict": f"not compared: {why}", "helped": None, "samples": 0, "accuracy": None, "controls": []}
 
 
 def paired_interval(right: Tensor, other: Tensor) -> tuple[float, float]:
-    """Where the difference of the two accuracies lies, with 90 % confidence."""
+    """90 % confidence interval of the difference between the two accuracies."""
     samples = len(right) + 2
     gained = (int((right & ~other).sum()) + 1) / samples
     lost = (int((other & ~right).sum()) + 1) / samples

@@ -1,7 +1,7 @@
-"""Recipes: settings in a TOML file, those that come with the package and a user's own. A run's config.toml is one too.
+"""Recipes: settings in TOML files, bundled with the package or written by the user. A run's config.toml is one too.
 
 Settings come in layers: the constructors' defaults, then a recipe, then the command line. Each layer is a dictionary of
-tables that holds only what was given; `mslg.runs.settings` turns the merged layers into checked settings.
+tables with only the values that were given; `mslg.runs.settings` turns the merged layers into checked settings.
 
     [by_noise.KIND-PERCENT]  settings of the method for one noise and rate, such as [by_noise.uniform-60]
 """
@@ -19,13 +19,13 @@ from typing import Any
 from ...registry import UntrustedCode, unknown
 from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names, check_value, hints
 
-# What a run records beside its settings.
+# What a run records in addition to its settings.
 RECORDED = {
     "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
     "network": ("class",),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
-LIBRARIES = ("torchvision", "timm", "hf")  # "torchvision:resnet50" and "hf:FOLDER" name no code of a stranger
+LIBRARIES = ("torchvision", "timm", "hf")  # "torchvision:resnet50" and "hf:FOLDER" import no untrusted code
 
 
 def recipes() -> dict[str, str]:
@@ -36,7 +36,7 @@ def recipes() -> dict[str, str]:
 
 
 def sweeps() -> list[str]:
-    """The names of those that are for `mslg sweep`."""
+    """The names of the recipes for `mslg sweep`."""
     return [name for name in recipes() if "sweep" in tomllib.loads(recipe_text(name))]
 
 
@@ -67,7 +67,7 @@ def recipe_text(name: str) -> str:
 
 
 def checked(tables: Mapping[str, Any]) -> Tables:
-    """The tables of settings, without what a run records beside them; unknown names and wrong types are errors."""
+    """The tables of settings, without what a run records in addition; unknown names and wrong types are errors."""
     settings: Tables = {name: {} for name in TABLES}
     for name, table in tables.items():
         if name in ("format_version", "versions", "sweep"):
@@ -93,13 +93,13 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Tables:
             given = {key: value for key, value in table.items() if value is not None}
             before = result[name].get("name", DEFAULT_METHOD if name == "method" else None)
             if name in ("method", "network") and before is not None and given.get("name", before) != before:
-                result[name] = {}  # the settings of another method mean nothing to this one
+                result[name] = {}  # its settings do not apply to another one
             result[name].update(given)
     return result
 
 
 def assignments(pairs: list[str], method: Any) -> Tables:
-    """`key=value` words of `--set`. A key may name its table, as in network.width=8; otherwise it belongs to the method
+    """The settings of `--set key=value`. A key may name its table, as in network.width=8; otherwise it belongs to the method
     or to [train]."""
     settings: Tables = {name: {} for name in TABLES}
     for pair in pairs:
@@ -138,13 +138,13 @@ def _table_of(key: str, method: Any) -> str:
 def refuse_code(
     settings: Mapping[str, Mapping[str, Any]], typed: Mapping[str, Mapping[str, Any]], file: object
 ) -> None:
-    """Raise if settings that a file brought name code to import and the user has not typed the same name himself."""
+    """Raise if settings from a file name code to import that the user has not named on the command line."""
     for table, key, path in _named_code(settings):
         if typed.get(table, {}).get(key) != path:
             option = {"name": f"--{table}", "source": "DATA"}.get(key, f"--{key.replace('_', '-')}")
             raise UntrustedCode(
-                f"{file} names the code {path} ({table}.{key}), and code that a file names is not imported; if you "
-                f"trust it, name it yourself ({option} {path}) or pass --trust-code"
+                f"{file} names the code {path} ({table}.{key}), and code named in a file is not imported; if you trust "
+                f"it, name it yourself ({option} {path}) or pass --trust-code"
             )
 
 
