@@ -269,7 +269,7 @@ def test_within_a_time_budget_controls_that_do_not_fit_are_left_out(
     trained = Recorder(monkeypatch)
     result = fit(time_budget=60.0, output=tmp_path / "run")
     assert result.summary["state"] == "done"
-    assert "if the time budget leaves room for them" in caplog.text
+    assert "if the time budget allows" in caplog.text
     assert "which exceeds the time budget; resume the run without a budget" in result.summary["comparison"]["verdict"]
     assert len(trained.seen) == 1
     assert fit(output=tmp_path / "run", resume=True).summary["comparison"]["controls"]
@@ -368,7 +368,7 @@ def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, mo
     shutil.rmtree("moved/runs/first")
     told = fit(**again).summary["comparison"]["verdict"]
     assert "moved/runs/second was warm-started from runs/first, which is found neither relative to" in told
-    assert f"from {tmp_path} nor from {tmp_path / 'moved' / 'runs' / 'second'} or a folder above it" in told
+    assert f"to {tmp_path} nor to {tmp_path / 'moved' / 'runs' / 'second'} or its parents" in told
 
 
 def test_every_trial_belongs_to_a_control_and_names_a_method() -> None:

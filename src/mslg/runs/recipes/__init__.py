@@ -93,14 +93,14 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> Tables:
             given = {key: value for key, value in table.items() if value is not None}
             before = result[name].get("name", DEFAULT_METHOD if name == "method" else None)
             if name in ("method", "network") and before is not None and given.get("name", before) != before:
-                result[name] = {}  # its settings do not apply to another one
+                result[name] = {}  # settings of another method or network do not apply
             result[name].update(given)
     return result
 
 
 def assignments(pairs: list[str], method: Any) -> Tables:
-    """The settings of `--set key=value`. A key may name its table, as in network.width=8; otherwise it belongs to the method
-    or to [train]."""
+    """The settings of `--set key=value`. A key may name its table, as in network.width=8; otherwise it belongs to the
+    method or to [train]."""
     settings: Tables = {name: {} for name in TABLES}
     for pair in pairs:
         key, mark, text = pair.partition("=")
