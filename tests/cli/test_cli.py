@@ -52,7 +52,7 @@ def test_fit_on_arrays_from_start_to_end(files: Path) -> None:
     assert len(pd.read_parquet(files / "run" / "labels.parquet")) == 240
     again = mslg("fit", "noisy.npz", "--clean", "clean.npz", "-o", "run", cwd=files)
     assert again.returncode == 1
-    assert "run is a finished run; go on with it" in again.stderr
+    assert "run is a finished run; resume it" in again.stderr
     resumed = mslg("fit", "-o", "run", "--resume", "--json", cwd=files)
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["epochs"] == 6
