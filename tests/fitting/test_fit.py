@@ -283,7 +283,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
     "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
     "batch size": ({"batch_size": 1}, "batch_size is 1; a batch needs at least 2"),
-    "three arrays": ({"noisy": (DATA.x, DATA.given, DATA.true)}, "give .inputs, labels. or a Dataset"),
+    "three arrays": ({"noisy": (DATA.x, DATA.given, DATA.true)}, "pass .inputs, labels. or a Dataset"),
     "text as inputs": ({"noisy": (np.array(["a"] * 240), DATA.given)}, "cannot be fed to a network"),
     "matrix of labels": ({"noisy": (DATA.x, np.eye(4)[DATA.given])}, "pass a flat list with one class per sample"),
 }

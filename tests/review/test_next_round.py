@@ -151,7 +151,9 @@ def test_a_round_killed_before_its_first_checkpoint_resumes_from_another_folder(
 
     shutil.rmtree("here/runs/second/checkpoint")
     shutil.rmtree("here/runs/first")
-    with pytest.raises(FileNotFoundError, match=rf"neither from {tmp_path} nor from {tmp_path}/here/runs/second or a"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"neither relative to {tmp_path} nor to {tmp_path}/here/runs/second or"
+    ):
         fit(**settings)
 
 

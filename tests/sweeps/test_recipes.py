@@ -69,7 +69,7 @@ def test_every_row_leads_to_a_method(name: str) -> None:
         assert data["source"] in DATASETS
         assert network["name"].partition(":")[0] in [*NETWORKS, "torchvision"]
         assert train.get("optimizer", "sgd") in OPTIMIZERS
-        schedule(train["schedule"])
+        schedule(train.get("schedule", "cosine"))
         Augment.parse(train.get("augment"))
         if "noise" in data:
             assert data["noise"] in NOISES

@@ -149,7 +149,7 @@ def test_gold_correction_takes_part_only_where_clean_samples_carry_both_labels()
     assert names(without) == set(CONTROLS) - {"gold-correction"}
     (left_out,) = without.summary["comparison"]["left_out"]
     assert left_out["name"] == "gold-correction"
-    assert "both a given and a verified label" in left_out["why"]
+    assert "with given and verified labels" in left_out["why"]
     assert names(fit(PAIRED, 200)) == set(CONTROLS)
 
 
@@ -348,7 +348,7 @@ def test_a_trained_instance_that_goes_on_has_no_controls(tmp_path: Path, monkeyp
     comparison = fit(network=network, epochs=2, from_run=first).summary["comparison"]
     assert len(trained.seen) == 1
     assert comparison["helped"] is None
-    assert "a control cannot start from the beginning; pass a function that makes the network" in comparison["verdict"]
+    assert "controls cannot start from scratch; pass a function that makes the network" in comparison["verdict"]
     assert fit(epochs=2, from_run=first).summary["comparison"]["controls"]
 
 
