@@ -27,7 +27,7 @@ from mslg.training.method import Task
 from mslg.training.optimizers import OPTIMIZERS
 from mslg.training.schedules import schedule
 
-CLASSES = {"cifar10": 10, "cifar10-features": 10, "clothing1m": 14, "food101n": 101}
+CLASSES = {"digits": 10, "cifar10": 10, "cifar10-features": 10, "clothing1m": 14, "food101n": 101}
 BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks" / "recipes").glob("*.toml"))
 ALL = [*sweeps(), *map(str, BENCHMARKS)]
 TABLES = {
