@@ -21,7 +21,8 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     subprocess.run(pip, check=True)
     (wheel,) = tmp_path.glob("mslg-*.whl")
     files = set(zipfile.ZipFile(wheel).namelist())
-    assert {"mslg/recipes/paper_tables.json", "mslg/report/page/page.html", "mslg/report/page/review.js"} <= files
+    page = "mslg/review/report/page"
+    assert {"mslg/runs/recipes/paper_tables.json", f"{page}/page.html", f"{page}/review.js"} <= files
     assert "mslg/model_card/card.md.j2" in files
     venv.create(tmp_path / "env", with_pip=True)
     binary = tmp_path / "env" / "bin"

@@ -186,7 +186,7 @@ def test_a_rank_that_is_killed_comes_back_and_the_run_ends_the_same(tmp_path: Pa
     os.kill(workers[1], signal.SIGKILL)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
-    assert "going on from epoch" in errors
+    assert "resuming from epoch" in errors
     assert results(killed) == results(tmp_path / "whole")
     first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert first == second
@@ -230,7 +230,7 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
     process.wait()
     again = launched(after, *FIT, *options, "-o", str(folder), "--resume", cwd=tmp_path)
     assert again.returncode == 0, again.stderr[-3000:]
-    assert "going on from epoch 2, step" in again.stderr
+    assert "resuming from epoch 2, step" in again.stderr
     metrics, summary = results(folder)
     assert [json.loads(line)["epoch"] for line in metrics.splitlines()[1:]] == [0, 1, 2, 3]
     assert summary["state"] == "done"

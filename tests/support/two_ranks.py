@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # settings under which something global
     "meta-weight-net": {"normalize": True},
     "forward": {"matrix": "anchors"},
     "joint-optimization": {"prior": "given"},
+    "cross-fitted": {"mixup": False},  # which mixes samples of one process only
 }
 
 

@@ -45,7 +45,7 @@ def task_of(cell: Cell, **told: Any) -> Task:
         classes,
         lambda: nn.Linear(2, classes),
         train["epochs"],
-        train["batch_size"],
+        train.get("batch_size", 64),
         **told,
     )
 

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from ..bilevel import Bilevel, Mode
 from ..bilevel.label_table import LabelTable
-from ..data.batch import Batch, Inputs, call, concat_inputs
+from ..data.batch import Batch, Inputs, call, concat_inputs, map_inputs
 from ..data.sample_table import pieces_of
 from ..data.splits import Splits
 from ..noise.transition_matrix import count, pool, smooth, smoothed_by_best_prior
-from ..runtime.distributed import averaged, ranks
+from ..runtime.distributed import averaged, broadcast_object, ranks
 from ..training.losses import cross_entropy, forward_cross_entropy, log_probability_tangent, soft_cross_entropy
 from ..training.method import StepResult, Task
 from ..training.schedules import cosine
@@ -146,7 +146,7 @@ class CrossFitted(FoldNetworks):
         self.steps = data.steps(self.excluded())
         if not len(self.clean_fold):
             self.assign_clean_folds(data.clean)
-            self.mixes = self.mixup and _is_dense(next(data.in_order()).inputs)
+            self.mixes = self.mixup and bool(broadcast_object(_is_dense(next(data.in_order()).inputs)))
         if self.task.warm:
             return
         if epoch == self.starts[1]:
@@ -378,7 +378,7 @@ def _normalised(rows: Tensor) -> Tensor:
 
 def _half(batch: Batch) -> Batch:
     """Half of the samples: of the clean ones beside as many noisy ones, enough to learn from and cheaper."""
-    return batch.microbatches(2)[0]
+    return Batch(batch.index[::2], map_inputs(lambda tensor: tensor[::2], batch.inputs), batch.label[::2])
 
 
 def _is_dense(inputs: Inputs) -> bool:

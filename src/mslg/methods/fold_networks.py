@@ -102,9 +102,9 @@ class FoldNetworks(SingleNetwork):
         return torch.stack(losses).detach().mean()
 
     def _clean_loss(self, log_probs: Tensor, clean: Batch, fold: int) -> Tensor:
-        """Mean cross entropy of the clean samples outside a fold."""
-        outside = (self.clean_fold[clean.index] != fold).to(log_probs.dtype)
-        return (cross_entropy(log_probs, clean.label) * outside).sum() / outside.sum().clamp_min(1)
+        """Mean cross entropy of the clean samples outside a fold, over a fixed number as above."""
+        outside = self.clean_fold[clean.index] != fold
+        return (cross_entropy(log_probs, clean.label) * outside).sum() / (len(clean.index) * (1 - 1 / self.folds))
 
     def table_of(self, name: str) -> SampleTable:
         table = self.predicted[name]
