@@ -23,7 +23,7 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     page = "mslg/review/report/page"
     assert {"mslg/runs/recipes/paper_tables.json", f"{page}/page.html", f"{page}/review.js"} <= files
-    assert "mslg/model_card/card.md.j2" in files
+    assert "mslg/runs/model_card/card.md.j2" in files
     venv.create(tmp_path / "env", with_pip=True)
     binary = tmp_path / "env" / "bin"
     install = [str(binary / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt")]
