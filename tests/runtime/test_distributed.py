@@ -205,7 +205,7 @@ def wait_for_second_epoch(folder: Path) -> None:
             position = dict(dict(skeleton["__dict__"])["position"]["__dict__"])
             if position["epoch"] == 1 and position["step"] > 0:
                 return
-        except (OSError, ValueError, SafetensorError):
+        except (OSError, ValueError, RuntimeError, SafetensorError):  # replaced while it is being read
             pass
         time.sleep(0.005)
     raise AssertionError("no checkpoint in the second epoch")
