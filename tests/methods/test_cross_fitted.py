@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
-from mslg.methods.cross_fitted import CrossFitted
-from mslg.methods.fold_networks import stratified_folds
+from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
+from mslg.methods.cross_fitted.fold_networks import stratified_folds
+from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
 from mslg.training.stacking import fit_weights, floored
@@ -91,17 +93,13 @@ def test_columns_leave_each_sample_out() -> None:
 
 def test_expectation_maximisation_recovers_the_noise() -> None:
     """Predictions that are right leave nothing but counting."""
-    made, data = built()
-    true = torch.as_tensor(DATA.true)
-    table = torch.full((len(true), made.task.classes), -20.0)
-    table[torch.arange(len(true)), true] = 0.0
-    for name in ("noisy", "clean"):
-        made.table_of(name)[torch.arange(len(true))] = table
-    shares = torch.full((made.task.classes,), 1 / made.task.classes, dtype=torch.float64)
-    start = torch.full((made.task.classes,) * 2, 1 / made.task.classes, dtype=torch.float64)
-    found, _ = made.expectation_maximisation(data, torch.tensor([2.0, 2.0]).double(), start, shares)
-    index = data.train.index
-    counts = count(made.task.given[index], true[index], made.task.classes)
+    true, given = torch.as_tensor(DATA.true), torch.as_tensor(DATA.given)
+    classes = int(true.max()) + 1
+    shares = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    certain = 0.99 * torch.eye(classes, dtype=torch.float64)[true] + 0.01 / classes
+    start = torch.full((classes, classes), 1 / classes, dtype=torch.float64)
+    found, _ = expectation_maximisation(lambda: [(given[:99], certain[:99]), (given[99:], certain[99:])], start, shares)
+    counts = count(given, true, classes)
     assert (found - counts / counts.sum(1, keepdim=True)).abs().max() < 0.06
 
 
@@ -127,12 +125,68 @@ def test_no_network_learns_from_its_own_fold() -> None:
 def test_labels_move_by_the_rate_whatever_the_softmax(every: int) -> None:
     made, data = built(label_rate=0.25, label_every=every)
     train_all(made, data)
+    made.scale.zero_()  # as before the first step
     before = made.table.displaced(torch.arange(len(made.task.given)))
     batch, clean = next(data.batches(0)), next(data.clean_batches(0))
     made.move_labels(batch, clean)
     change = made.table.displaced(batch.index) - before[batch.index]
     assert change.abs().amax(1).mean() == pytest.approx(0.25 * every, rel=1e-4)
     assert torch.allclose(change.sum(1), torch.zeros(len(batch.index)), atol=1e-5)
+
+
+def test_label_steps_shrink_with_the_clean_gradient() -> None:
+    """A network that fits the clean samples has little left to say about labels."""
+    made, data = built(label_rate=0.25, label_every=1)
+    train_all(made, data)
+    batch, clean = next(data.batches(0)), next(data.clean_batches(0))
+    moves = []
+    for earlier in (0.0, 1e3):
+        made.scale.fill_(earlier)
+        before = made.table.displaced(batch.index)
+        made.move_labels(batch, clean)
+        moves.append((made.table.displaced(batch.index) - before) * made.scale)
+    assert float(made.scale) == 1e3
+    assert torch.allclose(*moves, rtol=1e-2, atol=1e-3)  # what is left after two additions in float32
+
+
+def test_no_clean_sample_is_weighed_by_its_own_label() -> None:
+    random = torch.Generator().manual_seed(0)
+    logs = torch.randn(3, 40, 4, generator=random, dtype=torch.float64).log_softmax(2)
+    label, fold = torch.randint(4, (40,), generator=random), torch.arange(40) % 4
+    rows = []
+    for other in (label, torch.where(fold == 2, (label + 1) % 4, label)):
+        samples = problem()[1].clean
+        assert samples is not None
+        made = replace(samples, index=torch.arange(40), label=other, given=None)
+        rows.append(stacked(logs, made, fold, torch.eye(4, dtype=torch.float64))[1])
+    assert torch.equal(rows[0][fold == 2], rows[1][fold == 2])
+    assert not torch.equal(rows[0][fold != 2], rows[1][fold != 2])
+
+
+def test_every_clean_sample_has_a_prediction_out_of_fold() -> None:
+    made, data = built()
+    train_all(made, data)
+    assert data.clean is not None
+    predicted = made.unseen_clean(data.clean)
+    assert predicted is not None
+    assert predicted.shape == (len(data.clean), made.task.classes)
+    assert (predicted.argmax(1) == data.clean.label).float().mean() > 0.7
+    stranger = replace(data.clean, index=data.clean.index + 10_000)
+    assert made.unseen_clean(stranger) is None
+
+
+def test_without_clean_samples_those_fitted_best_take_their_place() -> None:
+    task, data = problem(epochs=EPOCHS)
+    data = replace(data, clean=None, select=None, report=None)
+    made = CrossFitted(replace(task, pairs=None), auto_clean=True)
+    train_all(made, data)
+    index, true = data.train.index, torch.as_tensor(DATA.true)
+    given = made.task.given
+    chosen = made.excluded()
+    assert chosen is not None
+    assert (given[chosen] == true[chosen]).float().mean() > (given[index] == true[index]).float().mean() + 0.05
+    assert (made.soft_labels(index).argmax(1) == true[index]).float().mean() > (given == true)[index].float().mean()
+    assert made.label_rate == 0
 
 
 def test_the_label_step_is_downhill_for_the_clean_loss() -> None:

@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from ..runs.settings import DEFAULT_METHOD
+
 METHODS = {
     "cross-entropy": "the noisy labels as they are",
     "clean-only": "the 100 clean samples alone",
     "noisy-plus-clean": "both together",
-    "mslg": "soft labels learned with the clean samples",
+    "cross-fitted": "soft labels learned with the clean samples",
 }
 
 
@@ -26,7 +28,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier demo.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """Train on 1,200 real digits with 40 % wrong labels and 100 clean ones: three controls beside MSLG.
+    """Train on 1,200 real digits with 40 % wrong labels and 100 clean ones: three controls beside the default.
 
     Example: mslg demo -o runs/demo
     """
@@ -38,7 +40,7 @@ def demo(
     rows, corrected = compare(list(METHODS), output, seed=seed, force=force)
     picture = output / "corrected.png"
     draw_corrections(corrected, picture)
-    page = write_report(output / "mslg")
+    page = write_report(output / DEFAULT_METHOD)
     seconds = time.monotonic() - begun
     if as_json:
         print(json.dumps({"rows": rows, "picture": str(picture), "report": str(page), "seconds": seconds}))
@@ -50,7 +52,7 @@ def _show(rows: dict[str, dict[str, float]], picture: Path, page: Path, seconds:
     from rich.console import Console
     from rich.table import Table
 
-    given = rows["mslg"]["given"]
+    given = rows[DEFAULT_METHOD]["given"]
     table = Table(title=f"Digits: 1,200 training images, {100 * (1 - given):.0f} % of their labels wrong, 100 clean")
     table.add_column("method")
     table.add_column("trained on")

@@ -64,6 +64,11 @@ class Splits:
         return self.clean if drawn is None else drawn
 
     @property
+    def drawn_parts(self) -> list[Samples]:
+        """The clean samples to estimate on, and those held out."""
+        return [part for part in (self.unbiased_clean, self.select, self.report) if part is not None and len(part)]
+
+    @property
     def pairs(self) -> tuple[Tensor, Tensor] | None:
         """(given, verified) labels of the meta samples that have both. Those of the other clean parts are held out: a
         transition matrix counted on them would leak into the reported numbers."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..methods import METHODS
 from ..registry import unknown
+from ..runs.settings import DEFAULT_METHOD
 from .base import Classifier, Network, NewOptimizer, with_shared_docs
 
 
@@ -19,7 +20,7 @@ class NoisyLabelClassifier(Classifier):
 
     Parameters
     ----------
-    method : str, default="mslg"
+    method : str, default="cross-fitted"
         The method's name.
     method_settings : dict, optional
         Arguments of the method's constructor.
@@ -32,7 +33,7 @@ class NoisyLabelClassifier(Classifier):
     def __init__(
         self,
         *,
-        method: str = "mslg",
+        method: str = DEFAULT_METHOD,
         method_settings: Mapping[str, Any] | None = None,
         preset: str | None = None,
         network: Network | None = None,

@@ -141,7 +141,8 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
     )
     splits = start.apply_decisions(splits)
     if train.fdr is not None:
-        check_fdr(train.fdr, missing_clean_samples(splits))
+        cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
+        check_fdr(train.fdr, missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
 
 

@@ -162,7 +162,7 @@ def estimate_error_rate(
     """The error rate of a list with these log odds, in any order."""
     why = missing_evidence(
         torch.empty(0) if evidence.held_out is None else evidence.held_out.given,
-        pairs=evidence.pairs is not None,
+        pairs=evidence.has_pairs,
         classes=int(predictions.given.max()) + 1,
     )
     held_out = fitted.held_out

@@ -71,9 +71,10 @@ class VerifiedSamples(NamedTuple):
     given: Tensor  # −1 where unknown
     verified: Tensor
     sample: Tensor  # which clean sample this is: with injected noise, each occurs several times
+    columns: Tensor | None = None  # (samples, classes) log T[·, given], where T was counted on other samples than each
 
     def at(self, chosen: Tensor) -> VerifiedSamples:
-        return VerifiedSamples(*(part[chosen] for part in self))
+        return VerifiedSamples(*(None if part is None else part[chosen] for part in self))  # type: ignore[arg-type]
 
     def with_given(self) -> VerifiedSamples:
         """Those whose given label is known, each a sample of its own."""
@@ -91,13 +92,21 @@ class Evidence:
     """What is verified.
 
     `pairs` are (given, verified) labels of random samples; the transition matrix is counted on them. `held_out` are
-    other samples, to which the posterior's weights are fitted and on which its worth is measured. `in_sample` take
-    their place for the weights where nothing is held out; nothing can be measured on those.
+    other samples, to which the posterior's weights are fitted and on which its worth is measured. With `cross_fitted`
+    there are no others: the matrix is counted on the held-out samples too, for each of them on the other folds.
+    `in_sample` take their place for the weights where nothing is held out; nothing can be measured on those.
     """
 
     held_out: VerifiedSamples | None = None
     pairs: tuple[Tensor, Tensor] | None = None
     in_sample: VerifiedSamples | None = None
+    cross_fitted: bool = False
     reviewed: int = 0  # samples that a review has taken out of those predicted
     reviewed_wrong: int = 0  # how many of these had a wrong label
     seed: int = 0
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are clean samples with given and verified labels to count a transition matrix on."""
+        own = self.cross_fitted and self.held_out is not None and bool((self.held_out.given >= 0).any())
+        return own or self.pairs is not None

@@ -1,9 +1,15 @@
-"""From a trained method to label issues: its predictions, its clean samples and its prediction history as arrays."""
+"""From a trained method to label issues: its predictions, its clean samples and its prediction history as arrays.
+
+Where a method has predictions by networks that have not seen the given labels, these and those of the finished network
+are averaged: the first are never memorised, the second have learned from better labels. Neither is the better one
+everywhere, and their mean is nearly as good as the better one in every setting (docs/results/robustness.md).
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +22,7 @@ from ..networks.evaluating import evaluating
 from ..training.evaluation import predictions as predict
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
+from ..training.stacking import floored
 from .error_rate import missing_evidence
 from .evidence import Evidence, Predictions, VerifiedSamples
 from .ranked_list import LabelIssues, rank_labels
@@ -29,7 +36,8 @@ LEAST_AGREEMENT = 0.7
 def rank_training_labels(
     method: Method, data: Splits, history: PredictionHistory, *, fdr: float | None = None
 ) -> LabelIssues:
-    """The label issues of the training samples, by the finished network's predictions for them."""
+    """The label issues of the training samples, by the finished network's predictions for them and by those of networks
+    that have not seen the given labels, if there are any."""
     predict_training_samples(method, data, history)
     if not _agrees(history, data):
         log.warning(
@@ -52,10 +60,18 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
     """What the method predicts for its training samples."""
     index, source = data.train.index, data.source
     store = source.store
+
+    def probs(positions: Tensor) -> Tensor:
+        said = history.said(index[positions])
+        unseen = method.unseen(index[positions].to(method.task.device))
+        if unseen is None:
+            return said
+        return ((floored(said.double().log()) + floored(unseen.cpu())) / 2).softmax(1).float()
+
     return Predictions(
         given=data.train.label,
         classes=source.classes,
-        probs=lambda positions: history.said(index[positions]),
+        probs=probs,
         ids=lambda positions: [source.ids[place] for place in index[positions].tolist()],
         paths=(lambda positions: [str(store.path(place)) for place in index[positions].tolist()])
         if isinstance(store, Located)
@@ -68,15 +84,26 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
 
 def evidence_of(method: Method, data: Splits) -> Evidence:
     """What the clean samples say."""
+    about = partial(Evidence, reviewed=data.decided, reviewed_wrong=data.decided_wrong, seed=data.seed)
+    if (unseen := _unseen_clean(method, data)) is not None:
+        return about(unseen, cross_fitted=True)
     held_out = verified_samples(method, data, (data.select, data.report))
-    return Evidence(
+    return about(
         held_out,
         pairs=data.pairs,
         in_sample=verified_samples(method, data, (data.unbiased_clean,)) if held_out is None else None,
-        reviewed=data.decided,
-        reviewed_wrong=data.decided_wrong,
-        seed=data.seed,
     )
+
+
+def _unseen_clean(method: Method, data: Splits) -> VerifiedSamples | None:
+    """All clean samples that are an unbiased draw, predicted by networks that have not seen them."""
+    parts = data.drawn_parts
+    predicted = [method.unseen_clean(part) for part in parts]
+    probs = [each.exp() for each in predicted if each is not None]
+    if not probs or len(probs) < len(parts):
+        return None
+    label, given = (torch.cat(each) for each in ([part.label for part in parts], [_given(part) for part in parts]))
+    return VerifiedSamples(torch.cat(probs), given, label, torch.arange(len(label)))
 
 
 def verified_samples(method: Method, data: Splits, parts: Iterable[Samples | None]) -> VerifiedSamples | None:
@@ -89,12 +116,14 @@ def verified_samples(method: Method, data: Splits, parts: Iterable[Samples | Non
     return VerifiedSamples(probs, given, torch.cat([part.label for part in present]), torch.arange(len(given)))
 
 
-def missing_clean_samples(data: Splits) -> str | None:
-    """What these splits lack for an error rate, if anything."""
-    given = [_given(part) for part in (data.select, data.report) if part is not None]
+def missing_clean_samples(data: Splits, *, cross_fits: bool) -> str | None:
+    """What these splits lack for an error rate, if anything. A method that cross-fits predicts every clean sample by
+    networks that have not seen it."""
+    parts = data.drawn_parts if cross_fits else [part for part in (data.select, data.report) if part is not None]
+    given = torch.cat([_given(part) for part in parts]) if parts else torch.empty(0)
     return missing_evidence(
-        torch.cat(given) if given else torch.empty(0),
-        pairs=data.pairs is not None,
+        given,
+        pairs=bool((given >= 0).any()) if cross_fits else data.pairs is not None,
         classes=int(data.train.label.max()) + 1,
     )
 

@@ -43,9 +43,9 @@ class Posterior:
     weights: Tensor  # a, b, c, d, e
     centre: Tensor  # mean of log p_given and of log max p, so that c is the weight of an average given label
 
-    def __call__(self, probs: Tensor, given: Tensor) -> Tensor:
-        """(samples, classes) probabilities of the true label."""
-        terms = zip(self.weights, self._terms(probs, given), strict=True)
+    def __call__(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
+        """(samples, classes) probabilities of the true label. `columns` replace log T[·, given] of each sample."""
+        terms = zip(self.weights, self._terms(probs, given, columns), strict=True)
         return sum((weight * term for weight, term in terms), torch.zeros(())).softmax(1)
 
     def transition(self) -> Tensor:
@@ -56,23 +56,23 @@ class Posterior:
         """(samples,) log odds that the given label is wrong."""
         return log_odds_wrong(self(probs, given).gather(1, given.unsqueeze(1)).squeeze(1))
 
-    def _terms(self, probs: Tensor, given: Tensor) -> list[Tensor]:
+    def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> list[Tensor]:
         """Five tensors of (samples, classes), one per weight."""
         log_probs = probs.double().clamp_min(LEAST).log()
         is_given = F.one_hot(given, probs.shape[1]).double()
         confidence = torch.stack([log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values], 1)
         terms = [is_given * term.unsqueeze(1) for term in (confidence - self.centre).unbind(1)]
-        return [log_probs, self.log_columns[given], is_given, *terms]
+        return [log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms]
 
     def fit(self, samples: VerifiedSamples) -> Posterior:
         """With the weights that explain the verified labels best, regularised towards Bayes' rule."""
         most = max(1, MOST_ENTRIES // samples.probs.shape[1])
         if len(samples.given) > most:  # more would take memory and hardly change five weights
             samples = samples.at(torch.randperm(len(samples.given), generator=generator(0, "fitted"))[:most])
-        probs, given, verified, _ = samples
+        probs, given, verified, _, columns = samples
         log_probs = probs.double().clamp_min(LEAST).log()
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
-        terms = torch.stack(Posterior(self.log_columns, self.weights, centre)._terms(probs, given), 2)
+        terms = torch.stack(Posterior(self.log_columns, self.weights, centre)._terms(probs, given, columns), 2)
         bayes = torch.tensor(BAYES, dtype=torch.float64)
         weights = bayes.clone().requires_grad_()
         optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
@@ -107,6 +107,7 @@ class FittedPosterior:
     basis: Basis
     held_out: VerifiedSamples | None = None
     log_odds: Tensor | None = None  # of the held-out labels being wrong, each by a fit on the other folds
+    loss: float = float("nan")  # mean −log probability of the verified labels, likewise
 
 
 def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosterior:
@@ -123,9 +124,9 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
 def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples) -> FittedPosterior:
     classes = len(predictions.classes)
     basis: Basis
-    if evidence.pairs is not None:
+    if evidence.has_pairs:
         basis, held_out = "pairs", held_out.with_given()
-        rule = bayes_rule(smooth(count(*evidence.pairs, classes), None))
+        rule, held_out = _counted(held_out, evidence, classes)
         if len(held_out.given) < FEWEST:
             return FittedPosterior(rule, "none")
     else:
@@ -134,11 +135,28 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
         rule = bayes_rule(smooth(shares * len(predictions), None))
         basis, held_out = "injected", _inject_noise(held_out, rule.transition(), evidence.seed)
     fold = held_out.folds()
-    log_odds = torch.empty(len(fold), dtype=torch.float64)
+    probability = torch.empty(len(fold), 2, dtype=torch.float64)  # of the given and of the verified label
     for number in range(FOLDS):
         here = held_out.at(fold == number)
-        log_odds[fold == number] = rule.fit(held_out.at(fold != number)).log_odds(here.probs, here.given)
-    return FittedPosterior(rule.fit(held_out), basis, held_out, log_odds)
+        posterior = rule.fit(held_out.at(fold != number))(here.probs, here.given, here.columns)
+        probability[fold == number] = posterior.gather(1, torch.stack([here.given, here.verified], 1))
+    log_odds, loss = log_odds_wrong(probability[:, 0]), -probability[:, 1].clamp_min(TINY).log().mean()
+    return FittedPosterior(rule.fit(held_out), basis, held_out, log_odds, float(loss))
+
+
+def _counted(held_out: VerifiedSamples, evidence: Evidence, classes: int) -> tuple[Posterior, VerifiedSamples]:
+    """Bayes' rule with the matrix counted on all clean samples with both labels that may be used for it; and the
+    held-out samples, if the matrix was counted on them too with columns of their own."""
+    if not evidence.cross_fitted:
+        assert evidence.pairs is not None
+        return bayes_rule(smooth(count(*evidence.pairs, classes), None)), held_out
+    fold, columns = held_out.folds(), torch.empty(len(held_out.given), classes, dtype=torch.float64)
+    for number in range(FOLDS):
+        others = held_out.at(fold != number)
+        rule = bayes_rule(smooth(count(others.given, others.verified, classes), None))
+        columns[fold == number] = rule.log_columns[held_out.given[fold == number]]
+    rule = bayes_rule(smooth(count(held_out.given, held_out.verified, classes), None))
+    return rule, held_out._replace(columns=columns)
 
 
 def _inject_noise(held_out: VerifiedSamples, transition: Tensor, seed: int) -> VerifiedSamples:

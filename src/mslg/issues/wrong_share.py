@@ -19,12 +19,12 @@ def share_from_pairs(
     held_out: VerifiedSamples, predictions: Predictions, evidence: Evidence, weight: Tensor, random: torch.Generator
 ) -> Tensor:
     """(draws,) share of wrong labels among all clean samples with both labels: the pairs and the held-out ones."""
-    assert evidence.pairs is not None
-    given, verified = (
-        torch.cat(parts) for parts in zip((held_out.given, held_out.verified), evidence.pairs, strict=True)
-    )
-    more = torch.empty(len(weight), len(evidence.pairs[0]), dtype=torch.float64).exponential_(generator=random)
-    weight = torch.cat([weight, more], 1) * class_weights(given, verified, predictions)
+    given, verified = held_out.given, held_out.verified
+    if evidence.pairs is not None and not evidence.cross_fitted:
+        given, verified = (torch.cat(parts) for parts in zip((given, verified), evidence.pairs, strict=True))
+        more = torch.empty(len(weight), len(evidence.pairs[0]), dtype=torch.float64).exponential_(generator=random)
+        weight = torch.cat([weight, more], 1)
+    weight = weight * class_weights(given, verified, predictions)
     # Half a wrong and half a right label are added: none seen in a few hundred does not mean none at all.
     few = 0.5 * torch.randn(len(weight), 2, generator=random, dtype=torch.float64) ** 2
     count_wrong = (weight * (given != verified)).sum(1) + few[:, 0]

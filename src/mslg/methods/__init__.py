@@ -11,7 +11,7 @@ METHODS = Registry(
             "mslg.methods.mslg.method:MSLG", "soft labels by a meta-gradient on clean samples", ("clean set",)
         ),
         "cross-fitted": Entry(
-            "mslg.methods.cross_fitted:CrossFitted",
+            "mslg.methods.cross_fitted.method:CrossFitted",
             "soft labels from networks that have not seen the given ones, then a meta-gradient",
             ("clean set",),
         ),

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 from ..registry import unknown
 
 TABLES = ("data", "noise", "network", "method", "train")
-DEFAULT_METHOD = "mslg"
+DEFAULT_METHOD = "cross-fitted"
 DEFAULT_EPOCHS = 30  # of a run that does not start from another
 
 Tables = dict[str, dict[str, Any]]  # the values that were given, table by table, before defaults are filled in

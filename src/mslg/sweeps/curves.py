@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..registry import expect_name
+from ..runs.settings import DEFAULT_METHOD
 from ..runtime.files import write_atomically
 from .grid import Axis, Cell, Grid
 from .ledger import Finished
@@ -212,7 +213,7 @@ def _apart_from_size(cell: Cell) -> str:
 
 def _method(row: Axis, cell: Cell) -> str:
     """Rows that differ in the size of the clean set are one method."""
-    return str(cell.settings["method"].get("name", "mslg")) if "clean" in row.changes["data"] else row.name
+    return str(cell.settings["method"].get("name", DEFAULT_METHOD)) if "clean" in row.changes["data"] else row.name
 
 
 def _noise(cell: Cell) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from ..noise import NOISES
 from ..registry import unknown
 from ..runs.recipes import checked, merged, recipe_text
-from ..runs.settings import TABLES, Tables
+from ..runs.settings import DEFAULT_METHOD, TABLES, Tables
 
 SWEEP_KEYS = ("seeds", "title", "paper", "reference", "protocol", "note")
 AXIS_KEYS = {"columns": ("paper", *TABLES), "rows": ("paper", "knows", "by_noise", *TABLES)}
@@ -97,7 +97,7 @@ class Grid:
         data = layers["data"]
         if data.get("noise") is not None and data.get("rate") is not None:
             place = f"{data['noise']}-{round(100 * data['rate'])}"
-            if layers["method"].get("name", "mslg") == self.base["method"].get("name", "mslg"):
+            if layers["method"].get("name", DEFAULT_METHOD) == self.base["method"].get("name", DEFAULT_METHOD):
                 layers["method"] |= self.by_noise.get(place, {})
             # A row's own settings override [by_noise.…], and the row's by_noise overrides both.
             layers["method"] |= row.changes["method"]

@@ -35,6 +35,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Inputs, call
+from ..data.samples import Samples
 from ..data.splits import Splits
 from .method_base import MethodBase
 from .task import Task
@@ -69,6 +70,7 @@ class Method(MethodBase):
 
     needs: ClassVar[frozenset[str]] = frozenset()  # of "clean set", "noise rate", "transition matrix"
     presets: ClassVar[Mapping[str, Callable[[Task], dict[str, Any]]]] = {}  # named settings, for a task
+    cross_fits: ClassVar[bool] = False  # whether every sample is predicted by networks that have not seen its label
     advice: ClassVar[str] = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
@@ -94,6 +96,20 @@ class Method(MethodBase):
     def soft_labels(self, index: Tensor) -> Tensor | None:
         """(n, classes) learned soft labels of these training samples, or None if the method learns none."""
         return None
+
+    def unseen(self, index: Tensor) -> Tensor | None:
+        """(n, classes) log-probabilities of these training samples by networks that have not seen their given labels;
+        None if there are no such networks."""
+        return None
+
+    def unseen_clean(self, clean: Samples) -> Tensor | None:
+        """The same for clean samples, by networks that have not seen their verified labels."""
+        return None
+
+    def unseen_controls(self, clean: Samples) -> Mapping[str, Tensor]:
+        """(n,) classes that networks trained as a control is, by its name, predict for clean samples that they have not
+        seen: where no clean samples are held out, these are what the method is compared with."""
+        return {}
 
     def excluded(self) -> Tensor | None:
         """Indices of samples to leave out of training, or None."""

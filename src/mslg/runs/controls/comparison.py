@@ -103,7 +103,7 @@ class Comparison:
     ) -> dict[str, Any]:
         """Train the controls that are missing, and return the `comparison` of a summary."""
         if self.why_not is not None:
-            return not_compared(self.why_not)
+            return self._out_of_fold() or not_compared(self.why_not)
         if time_left is not None and broadcast_object(self.seconds > time_left):
             return not_compared(
                 f"the controls take about {in_words(self.seconds)}, which exceeds the time budget; resume the run "
@@ -121,6 +121,19 @@ class Comparison:
             if found is not None:
                 looks[name] = found
         return self._judged(looks)
+
+    def _out_of_fold(self) -> dict[str, Any] | None:
+        """Where no clean samples are held out: the method's own networks that have not seen a clean sample, together
+        and each kind alone; None if it has none."""
+        clean = self.data.unbiased_clean
+        if self.data.report is not None or clean is None or (own := self.learner.unseen_clean(clean)) is None:
+            return None
+        answers = []
+        for name, predicted in self.learner.unseen_controls(clean).items():
+            answered = right(predicted, clean)
+            use = _use(TRIALS[name], self._config(TRIALS[name]), self.learner.task.epochs - 1)
+            answers.append(Answers(name, CONTROLS[name].words, answered, float(answered.double().mean()), use))
+        return {**judge(self.method, right(own.argmax(1), clean), answers, select=0), "left_out": []}
 
     def _judged(self, looks: Mapping[str, HoldoutPredictions]) -> dict[str, Any]:
         select, report = self.data.select, self.data.report

@@ -34,21 +34,29 @@ class Answers:
 
 def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -> dict[str, Any]:
     """The comparison for a run's summary. The best control is chosen on the `select` other held-out samples, since the
-    best on the report samples would partly be best by chance."""
+    best on the report samples would partly be best by chance. Without such samples (0) it is, and the comparison errs
+    on the side of the controls."""
     if not controls:
         return not_compared("no control could be trained")
     rows = [_row(right, control) for control in controls]
     best = max(range(len(rows)), key=lambda place: (rows[place]["select_accuracy"], place))
     helped, ending = _ending(rows[best], [row for row in rows if row is not rows[best]])
     opening = {True: "helped: ", False: "did not help: ", None: "was "}[helped]
+    how = f"held-out clean samples; the best control (chosen on {select} others), {rows[best]['words']},"
+    if not select:
+        how = (
+            f"clean samples, each predicted by networks that have not seen it; of the kinds of networks behind it the "
+            f"best alone, {rows[best]['words']},"
+        )
     verdict = (
-        f"{method} {opening}right on {_percent(_share(right))} of {len(right)} held-out clean samples; the best "
-        f"control (chosen on {select} others), {rows[best]['words']}, on {_percent(rows[best]['accuracy'])}: {ending}"
+        f"{method} {opening}right on {_percent(_share(right))} of {len(right)} {how} on "
+        f"{_percent(rows[best]['accuracy'])}: {ending}"
     )
     return {
         "verdict": verdict,
         "helped": helped,
         "samples": len(right),
+        "out_of_fold": not select,
         "accuracy": _share(right),
         "best": rows[best]["name"],
         "level": LEVEL,

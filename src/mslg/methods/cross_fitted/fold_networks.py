@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..data.batch import Batch, call, concat_inputs
-from ..data.sample_table import SampleTable
-from ..data.samples import Samples
-from ..data.splits import Splits
-from ..networks.evaluating import evaluating
-from ..runtime.seeds import generator
-from ..training.losses import cross_entropy
-from ..training.method import SingleNetwork, Task
+from ...data.batch import Batch, call, concat_inputs
+from ...data.sample_table import SampleTable
+from ...data.samples import Samples
+from ...data.splits import Splits
+from ...networks.evaluating import evaluating
+from ...runtime.distributed import broadcast_object
+from ...runtime.seeds import generator
+from ...training.losses import cross_entropy
+from ...training.method import SingleNetwork, Task
+from ...training.schedules import cosine
+from ..mslg.contest import calibrated_loss
+
+FINE_TUNE_RATE = 0.1  # of the learning rate
 
 
 class FoldNetworks(SingleNetwork):
@@ -29,6 +35,8 @@ class FoldNetworks(SingleNetwork):
         predicted: by the name of a group, (samples, classes) log-probabilities out of fold.
     """
 
+    cross_fits = True
+
     def __init__(self, task: Task, folds: int) -> None:
         super().__init__(task)
         if folds < 2:
@@ -37,11 +45,14 @@ class FoldNetworks(SingleNetwork):
         self.fold = stratified_folds(task.given, folds, task.seed).to(task.device)
         self.clean_fold = torch.empty(0, dtype=torch.int64)
         self.predicted = nn.ModuleDict()
+        self.least: dict[str, float] = {}  # loss of the clean samples, by the name of a group, at its best
 
     def add_group(self, name: str) -> None:
         """Make the networks of a group, their optimizers, and the table of their predictions."""
         networks = nn.ModuleList(self.task.new_network().train() for _ in range(self.folds))
         self.add_module(f"{name}_networks", networks)
+        self.add_module(f"{name}_best", copy.deepcopy(networks))
+        self.least[name] = math.inf
         for fold, network in enumerate(networks):
             self.add_optimizer(f"{name} {fold}", network)
         self.predicted[name] = self.task.new_sample_table(name, self.task.classes, dtype=torch.float16)
@@ -50,18 +61,36 @@ class FoldNetworks(SingleNetwork):
         """Forget the networks of a group; their predictions stay."""
         if hasattr(self, f"{name}_networks"):
             delattr(self, f"{name}_networks")
+            delattr(self, f"{name}_best")
             for fold in range(self.folds):
                 self.drop_optimizer(f"{name} {fold}")
 
-    def assign_clean_folds(self, clean: Samples) -> None:
-        """Divide the clean samples into folds."""
-        fold = torch.zeros(int(clean.index.max()) + 1, dtype=torch.int64)
-        fold[clean.index] = stratified_folds(clean.label, self.folds, self.task.seed + 1)
+    def assign_clean_folds(self, data: Splits) -> None:
+        """Divide each part of the clean samples into folds. Held-out samples have a fold too, so that each is predicted
+        as training samples are, by one network."""
+        parts = [part for part in (data.clean, data.select, data.report) if part is not None]
+        fold = torch.zeros(max(int(part.index.max()) for part in parts) + 1, dtype=torch.int64)
+        for part in parts:
+            fold[part.index] = stratified_folds(part.label, self.folds, self.task.seed + 1)
         self.clean_fold = fold.to(self.task.device)
 
     def group(self, name: str) -> nn.Module:
         """The networks of a group, in the order of their folds."""
         return self.get_submodule(f"{name}_networks")
+
+    def keep_if_best(self, name: str, data: Splits) -> None:
+        """Keep the networks of a group as they are now if they predict the clean samples, out of fold, better than ever
+        before: trained for longer, they may memorise wrong labels."""
+        samples = data.unbiased_clean
+        assert samples is not None
+        loss = broadcast_object(calibrated_loss(self.predict_clean(name, data, samples), samples.label))
+        if loss < self.least[name]:
+            self.least[name] = loss
+            self.get_submodule(f"{name}_best").load_state_dict(self.group(name).state_dict())
+
+    def go_back_to_best(self, name: str) -> None:
+        """Make the networks of a group what they were at their best."""
+        self.group(name).load_state_dict(self.get_submodule(f"{name}_best").state_dict())
 
     def fit_folds(
         self,
@@ -101,6 +130,18 @@ class FoldNetworks(SingleNetwork):
             self.descend(optimizer, losses[-1])
         return torch.stack(losses).detach().mean()
 
+    def fine_tune_folds(self, name: str, batches: Iterator[Batch], steps: int) -> None:
+        """Train a group on clean samples, at a fraction of the learning rate that falls to zero."""
+        networks = self.group(name).children()
+        optimizers = [self.task.new_optimizer([p for p in net.parameters() if p.requires_grad]) for net in networks]
+        rates = [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in optimizers]
+        for number in range(steps):
+            factor = FINE_TUNE_RATE * cosine(number / steps)
+            for optimizer, initial in zip(optimizers, rates, strict=True):
+                for group, rate in zip(optimizer.param_groups, initial, strict=True):
+                    group["lr"] = rate * factor
+            self.fit_clean_folds(name, next(batches), optimizers)
+
     def _clean_loss(self, log_probs: Tensor, clean: Batch, fold: int) -> Tensor:
         """Mean cross entropy of the clean samples outside a fold, over a fixed number as above."""
         outside = self.clean_fold[clean.index] != fold
@@ -136,6 +177,10 @@ class FoldNetworks(SingleNetwork):
                 own = every[fold, torch.arange(len(fold), device=every.device)]
                 parts.append((own if out_of_fold else every.logsumexp(0) - math.log(self.folds)).double().cpu())
         return torch.cat(parts)
+
+    def predict_drawn(self, name: str, data: Splits) -> Tensor:
+        """(n, classes) log-probabilities out of fold of the clean samples to estimate on, then of those held out."""
+        return torch.cat([self.predict_clean(name, data, part) for part in data.drawn_parts])
 
 
 def stratified_folds(label: Tensor, folds: int, seed: int) -> Tensor:

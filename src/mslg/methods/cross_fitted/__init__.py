@@ -1,0 +1,1 @@
+"""Cross-fitted labels: the default method."""

@@ -1,0 +1,134 @@
+"""What the clean samples and the predictions out of fold say about the noise: transition matrix, class shares, and how
+much each prediction counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...data.samples import Samples
+from ...data.splits import Splits
+from ...noise.transition_matrix import count, pool, smooth, smoothed_by_best_prior
+from ...runtime.distributed import averaged, ranks
+from ...training.stacking import fit_weights
+
+EM_STEPS = 30
+CENTRE = (1 / 3, 1 / 3, 1 / 3, 1.0)  # of the weights of three predictions and of the given label, before any evidence
+
+
+class CleanPredictions(NamedTuple):
+    """Predictions of clean samples by networks that have not seen them."""
+
+    log_probs: Tensor = torch.empty(0)  # (n, classes) all kinds of networks together
+    classes: Tensor = torch.empty(3, 0, dtype=torch.int64)  # (kinds, n) predicted by each kind
+    sample: Tensor = torch.empty(0, dtype=torch.int64)  # (n,) the index of these
+
+    def place(self, clean: Samples) -> Tensor | None:
+        """Where the predictions of these samples are; None if any is missing, as after a change of the set."""
+        if not len(self.sample):
+            return None
+        place = torch.full((int(max(self.sample.max(), clean.index.max())) + 1,), -1)
+        place[self.sample] = torch.arange(len(self.sample))
+        found = place[clean.index]
+        return None if bool((found < 0).any()) else found
+
+
+def check_clean_set(data: Splits, *, auto: bool) -> None:
+    """Raise unless there is a clean set, or none where samples are to be chosen instead."""
+    if data.clean is None and not auto:
+        raise ValueError(
+            "cross-fitted needs clean samples and there are none; pass clean= (--clean): a set of verified samples, a "
+            'number of verified samples to take out of the data, or "auto"'
+        )
+    if data.clean is not None and auto:
+        raise ValueError("auto_clean is for runs without a clean set, and there is one; leave one of the two out")
+
+
+def class_shares(label: Tensor, classes: int) -> Tensor:
+    """(classes,) shares of labels, one more of each: none is impossible."""
+    return (torch.bincount(label, minlength=classes).double() + 1) / (len(label) + classes)
+
+
+def expectation_maximisation(
+    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], transition: Tensor, clean_shares: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The transition matrix under which the given labels are most likely, and the class shares under which the
+    predictions are: shares fitted to the given labels too would follow noise that depends on the inputs.
+
+    Args:
+        pieces: the given labels of this rank's samples and their predicted probabilities, piece by piece.
+        transition: (classes, classes) to start from.
+        clean_shares: (classes,) under which the predictions were made.
+    """
+    classes = len(clean_shares)
+    shares = from_inputs = clean_shares
+    for _ in range(EM_STEPS):
+        joint, counts = (torch.zeros(*shape, dtype=torch.float64) for shape in ((classes, classes), (classes,)))
+        for given, probs in pieces():
+            like = probs / clean_shares
+            joint.index_add_(0, given, _normalised(like * shares * transition.T[given]))
+            counts += _normalised(like * from_inputs).sum(0)
+        joint, counts = (total * ranks() for total in averaged([joint.T.contiguous(), counts]))  # (true, given)
+        shares, from_inputs = ((each + 1) / (each.sum() + classes) for each in (joint.sum(1), counts))
+        transition = (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
+    return transition, from_inputs
+
+
+def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
+    """Where expectation maximisation starts: counted on samples with both labels; without any, the mean prediction, by
+    networks of given labels, for the clean samples of each class."""
+    pairs = samples.pairs()
+    if pairs is not None:
+        return smooth(count(*pairs, classes), None)
+    expected = torch.zeros(classes, classes, dtype=torch.float64)
+    return smooth(expected.index_add_(0, samples.label, predicted.double()), 0.0)
+
+
+def stacked(logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
+    """How much each prediction and the given label count, fitted on clean samples.
+
+    Args:
+        logs: (3, n, classes) logarithms of predictions of clean samples, the first `len(samples)` of which are fitted.
+        samples: these.
+        fold: the fold of each of them.
+        transition: (classes, classes).
+
+    Returns:
+        (4,) weights; and (n, classes) combined log-probabilities, in which no clean sample that was fitted is weighed
+        by its own label: the weights are those without its fold.
+    """
+    features = logs[:, : len(samples)]
+    if (pairs := samples.pairs()) is not None:
+        assert samples.given is not None
+        columns = torch.zeros(1, *features.shape[1:], dtype=torch.float64)
+        columns[0, samples.given >= 0] = smoothed_by_best_prior(*pairs, len(transition), transition)[1].log()
+        features = torch.cat([features, columns])
+    centre = CENTRE[: len(features)]
+    weights = torch.ones(4, dtype=torch.float64)
+    weights[: len(features)] = fit_weights(features, samples.label, centre=centre)
+    combined = (weights[:3, None, None] * logs).sum(0)
+    for number in fold.unique().tolist():
+        here, others = fold == number, fold != number
+        own = fit_weights(features[:, others], samples.label[others], centre=centre)
+        combined[: len(samples)][here] = (own[:3, None, None] * features[:3, here]).sum(0)
+    return weights, combined.log_softmax(1)
+
+
+def transition_rows(counts: Tensor) -> Tensor:
+    """A transition matrix; the row of a class without samples is that of the identity."""
+    total = counts.sum(1, keepdim=True)
+    return torch.where(total > 0, counts / total.clamp_min(1e-12), torch.eye(len(counts), dtype=counts.dtype))
+
+
+def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, classes: int) -> Tensor:
+    """The index of the samples of each class with the lowest losses: this share of all, as many of every class."""
+    number = max(1, round(share * len(index) / classes))
+    members = [(label == each).nonzero().flatten() for each in range(classes)]
+    return index[torch.cat([each[loss[each].argsort()[:number]] for each in members])].sort().values
+
+
+def _normalised(rows: Tensor) -> Tensor:
+    return rows / rows.sum(1, keepdim=True)
