@@ -64,7 +64,7 @@ class DMLP(SingleNetwork):
         exchange_every: int = 20,
         auxiliary_rate: float = 0.03,
         confidence_weight: float = 0.4,
-        ridge: float = 1e-3,
+        ridge: float = 0.1,
         hard: bool = True,
     ) -> None:
         super().__init__(task)
@@ -315,8 +315,8 @@ def label_gradient_factor(factor: Tensor, moment: Tensor, clean: Tensor, target:
 
 
 def clean_loss_gradient(logits: Tensor, target: Tensor) -> Tensor:
-    """The gradient, by the logits, of the mean of cross entropy and squared error: the paper's clean loss."""
-    return (logits.softmax(1) - target + 2 * (logits - target)) / len(logits)
+    """The gradient, by the logits, of mean cross entropy plus the sum of squared errors, as in the original."""
+    return (logits.softmax(1) - target) / len(logits) + 2 * (logits - target)
 
 
 def auxiliary_gradient(logits: Tensor, target: Tensor, confidence_weight: float) -> Tensor:
