@@ -121,6 +121,7 @@ def test_the_other_network_divides_the_data() -> None:
 
 def test_the_weight_of_unlabelled_samples_rises_after_the_warm_up() -> None:
     method, _ = build(unlabelled_weight=8.0)  # 6 epochs
+    assert isinstance(method, DivideMix)
     found = []
     for epoch in range(6):
         method.set_progress(epoch, epoch / 6)
@@ -162,4 +163,4 @@ def test_errors() -> None:
         ({"mixup_alpha": -1.0}, "mixup_alpha is -1.0; it must be 0 or more"),
     ]:
         with pytest.raises(ValueError, match=message):
-            DivideMix(task, **settings)  # type: ignore[arg-type]
+            DivideMix(task, **settings)

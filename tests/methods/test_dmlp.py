@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,9 +122,23 @@ def test_without_a_warm_up_the_network_is_kept_and_its_features_are_used_as_they
     assert method.purified
 
 
+def test_features_too_large_for_memory_are_in_a_file_until_the_labels_are_purified(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    method, data = build(warm_up=0)
+    method.begin_epoch(0, data)
+    monkeypatch.setattr("mslg.data.sample_table.LARGE", 0)
+    task, data = problem(tables=tmp_path)
+    in_a_file = DMLP(task, warm_up=0)
+    in_a_file.begin_epoch(0, data)
+    index = torch.arange(len(task.given))
+    assert torch.equal(in_a_file.soft_labels(index), method.soft_labels(index))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("features")] == []
+
+
 def test_features_of_every_position_are_averaged() -> None:
     features = drawn(2, 5, 3)
-    assert torch.allclose(pooled(features)[1], sum(features[1, position] for position in range(5)) / 5)
+    assert torch.allclose(pooled(features)[1], torch.stack([features[1, place] for place in range(5)]).sum(0) / 5)
     assert pooled(features[:, 0]).shape == (2, 3)
 
 
