@@ -126,6 +126,7 @@ def test_features_too_large_for_memory_are_in_a_file_until_the_labels_are_purifi
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     method, data = build(warm_up=0)
+    assert isinstance(method, DMLP)
     method.begin_epoch(0, data)
     monkeypatch.setattr("mslg.data.sample_table.LARGE", 0)
     task, data = problem(tables=tmp_path)
