@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # settings under which something global
     "forward": {"matrix": "anchors"},
     "joint-optimization": {"prior": "given"},
     "cross-fitted": {"mixup": False},  # which mixes samples of one process only
+    "dividemix": {"mixup_alpha": 0.0},  # likewise
 }
 
 

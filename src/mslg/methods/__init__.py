@@ -47,6 +47,12 @@ METHODS = Registry(
             ("transition matrix",),
         ),
         "elr": Entry("mslg.methods.elr:ELR", "a pull towards each sample's early predictions"),
+        "dividemix": Entry(
+            "mslg.methods.dividemix:DivideMix", "small losses are labelled samples, large ones unlabelled: MixMatch"
+        ),
+        "dmlp": Entry(
+            "mslg.methods.dmlp:DMLP", "labels learned through the closed-form head on frozen features", ("clean set",)
+        ),
         "clean-only": Entry("mslg.methods.clean_only:CleanOnly", "control: the clean samples alone", ("clean set",)),
         "noisy-plus-clean": Entry(
             "mslg.methods.noisy_plus_clean:NoisyPlusClean", "control: noisy and clean samples together", ("clean set",)
