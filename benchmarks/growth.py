@@ -35,8 +35,8 @@ CYCLE = 4  # steps timed together: so many a kept clean gradient serves
 INPUTS = 512
 METHODS: dict[str, dict[str, Any]] = {
     "plain": {"method": "cross-entropy"},
-    "exact": {},
-    "fast": {"preset": "fast"},
+    "exact": {"method": "mslg"},
+    "fast": {"method": "mslg", "preset": "fast"},
 }
 USUAL = {"samples": 50_000, "classes": 10, "width": 256}
 AXES: dict[str, dict[str, Any]] = {

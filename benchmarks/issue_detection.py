@@ -2,7 +2,7 @@
 
     python benchmarks/issue_detection.py --root DATA     # writes benchmarks/results/issue_detection.json
 
-All three may use the same 1,000 clean samples (digits: 200). Ours: the issue list of a run with the defaults.
+All three may use the same 1,000 clean samples (digits: 200). Ours: the issue list of a run of `mslg`.
 cleanlab: `find_label_issues` with probabilities of five networks, each trained on four fifths of the noisy samples and
 on the clean ones and asked about the last fifth; the issues it finds come first in its order, the others follow by its
 label quality scores. Loss: one network trained on noisy and clean samples together, its loss on each given label.

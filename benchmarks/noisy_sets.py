@@ -38,7 +38,7 @@ def settings(name: str, seed: int, *, root: str, cache: Path, clean: int, clean_
             "train": FEATURES,
         }
     chosen["data"] |= table
-    return checked({**chosen, "noise": noise, "train": {**chosen["train"], "seed": seed}})
+    return checked({**chosen, "method": {"name": "mslg"}, "noise": noise, "train": {**chosen["train"], "seed": seed}})
 
 
 def run(recipe: Any, **options: Any) -> Any:

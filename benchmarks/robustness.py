@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,6 +30,7 @@ from mslg.networks.evaluating import evaluating
 from mslg.training.losses import soft_cross_entropy
 from mslg.training.method import SingleNetwork, StepResult, Task
 from mslg.training.mixup import can_mix, mixed
+from pages.robustness import cells, grouped, rows, table, verdict
 from robustness_sets import DROPOUT, WIDTH, noisy_set
 
 RESULTS = Path(__file__).parent / "results" / "robustness" / "cells.jsonl"
@@ -81,11 +80,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "gold correction": {"method": "gold-correction"},
     "clean only, mixup": MIXED,
     "noisy plus clean, mixup": MIXED,
+    "fast": {"preset": "fast"},
     "elr": {"method": "elr"},
     "mslg, one network": {"method": "mslg"},
 }
-OURS = ("default", "labels fixed")
-NOT_CONTROLS = (*OURS, "elr", "mslg, one network")
 
 
 class Mixup(SingleNetwork):
@@ -170,62 +168,6 @@ def _average_precision(wrong: Any, score: Any) -> float:
     return round(float(average_precision_score(wrong, score)), 5)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The finished cells."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[float, float, int]:
-    """Mean difference over common seeds, half-width of its 95 % interval, and their number."""
-    from scipy.stats import t
-
-    apart = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
-    if len(apart) < 2:
-        return (apart[0] if apart else float("nan")), float("inf"), len(apart)
-    half = float(t.ppf(0.975, len(apart) - 1)) * statistics.stdev(apart) / len(apart) ** 0.5
-    return statistics.mean(apart), half, len(apart)
-
-
-def tabulate(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Each setting with its best control, in Markdown; the best control is the best on the test samples."""
-    values: dict[str, dict[str, dict[int, dict[str, Any]]]] = defaultdict(lambda: defaultdict(dict))
-    for each in cells:
-        values[each["setting"]][each["row"]][each["seed"]] = dict(each)
-    titles = "setting|given right|default|best control|difference|labels fixed|difference|suggested right|worst seed"
-    columns = [*titles.split("|"), "average precision"]
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    above = below = gained = lost = noisy = 0
-    for setting, rows in values.items():
-        if "default" not in rows:
-            continue
-        test = {row: {seed: 100 * value["test"] for seed, value in seeds.items()} for row, seeds in rows.items()}
-        mean = {row: statistics.mean(seeds.values()) for row, seeds in test.items()}
-        best = max((row for row in test if row not in NOT_CONTROLS), key=lambda row: mean[row], default="default")
-        apart, half, _ = paired(test["default"], test[best])
-        fixed, fixed_half, _ = paired(test["default"], test.get("labels fixed", {}))
-        own = rows["default"].values()
-        given, suggested = (100 * statistics.mean(each[key] for each in own) for key in ("given", "suggested"))
-        worst = 100 * min(each["suggested"] - each["given"] for each in own)
-        precision = [100 * each["average_precision"] for each in own if each["average_precision"] is not None]
-        if given < 99.99:
-            noisy += 1
-            above, gained = above + (apart - half > 0), gained + (fixed - fixed_half > 0)
-        below, lost = below + (apart + half < 0), lost + (fixed + fixed_half < 0)
-        cols = [
-            setting,
-            f"{given:.1f}",
-            f"{mean['default']:.1f}",
-            f"{best} {mean[best]:.1f}",
-            f"{apart:+.1f} ± {half:.1f}",
-        ]
-        cols += [f"{mean.get('labels fixed', float('nan')):.1f}", f"{fixed:+.1f} ± {fixed_half:.1f}"]
-        cols += [f"{suggested:.1f}", f"{worst:+.1f}", f"{statistics.mean(precision):.1f}" if precision else "–"]
-        lines.append("| " + " | ".join(cols) + " |")
-    controls = f"Significantly above the best control in {above} of {noisy} noisy settings, below in {below} of all"
-    learning = f"label learning significantly better than fixed labels in {gained}, worse in {lost}"
-    return "\n".join([*lines, "", f"{controls} {len(values)}; {learning}."])
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--root", type=Path, help="folder with trec_rules.csv and the CIFAR-10 features")
@@ -239,12 +181,13 @@ def main() -> None:
     arguments = options.parse_args()
     if not arguments.table:
         run(arguments)
-    print(tabulate(read(arguments.output)))
+    made = rows(grouped(cells(arguments.output.parent.parent)))
+    print(table(made), verdict(made), sep="\n\n")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the missing cells, each written when it is finished."""
-    there = {(each["row"], each["setting"], each["seed"]) for each in read(arguments.output)}
+    there = {(each["row"], each["setting"], each["seed"]) for each in cells(arguments.output.parent.parent)}
     jobs = []
     for setting in arguments.settings:
         name = setting.split()[0]

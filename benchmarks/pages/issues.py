@@ -50,7 +50,7 @@ def _detection(cells: list[dict[str, Any]]) -> list[str]:
     command = "```sh\npython benchmarks/issue_detection.py --root DATA\n```"
     about = prose(
         "All three lists may use the same clean samples: 1,000 with the features of CIFAR-10's 50,000 training images,",
-        "200 with digits. *mslg*: a run with the defaults. *cleanlab*: `find_label_issues` on probabilities of five",
+        "200 with digits. *mslg*: a run of that method. *cleanlab*: `find_label_issues` on probabilities of five",
         "networks, each trained on four fifths of the noisy samples and on the clean ones, and asked about the last",
         "fifth; it changes the labels it calls issues to the likeliest class. *Loss*: of one network trained on noisy",
         "and clean samples; it changes every label to its prediction. In percent of the training samples.",
