@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
-from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
+from mslg.methods.cross_fitted.estimates import expectation_maximisation, in_cycle, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
@@ -212,6 +212,11 @@ def test_the_label_step_is_downhill_for_the_clean_loss() -> None:
     made.move_labels(batch, clean)
     made.network.eval()
     assert after(made.soft_labels(batch.index)) < after(old)
+
+
+def test_long_stages_have_the_schedule_several_times() -> None:
+    assert [in_cycle(part / 4, 5.0) for part in range(5)] == [0, 0.25, 0.5, 0.75, 1]
+    assert [round(in_cycle(part / 6, 17.0), 6) for part in range(7)] == [0, 0.5, 0, 0.25, 0.5, 0.75, 1]
 
 
 def test_without_a_label_rate_labels_are_the_posterior() -> None:

@@ -69,6 +69,9 @@ class FoldNetworks(SingleNetwork):
         """Divide each part of the clean samples into folds. Held-out samples have a fold too, so that each is predicted
         as training samples are, by one network."""
         parts = [part for part in (data.clean, data.select, data.report) if part is not None]
+        if not parts:  # training samples take the place of clean ones, and keep their folds
+            self.clean_fold = self.fold
+            return
         fold = torch.zeros(max(int(part.index.max()) for part in parts) + 1, dtype=torch.int64)
         for part in parts:
             fold[part.index] = stratified_folds(part.label, self.folds, self.task.seed + 1)
@@ -81,10 +84,10 @@ class FoldNetworks(SingleNetwork):
     def keep_if_best(self, name: str, data: Splits) -> None:
         """Keep the networks of a group as they are now if they predict the clean samples, out of fold, better than ever
         before: trained for longer, they may memorise wrong labels."""
-        samples = data.unbiased_clean
-        assert samples is not None
-        loss = broadcast_object(calibrated_loss(self.predict_clean(name, data, samples), samples.label))
-        if loss < self.least[name]:
+        samples, loss = data.unbiased_clean, 0.0  # without clean samples nothing can be said, and the last is kept
+        if samples is not None:
+            loss = broadcast_object(calibrated_loss(self.predict_clean(name, data, samples), samples.label))
+        if samples is None or loss < self.least[name]:
             self.least[name] = loss
             self.get_submodule(f"{name}_best").load_state_dict(self.group(name).state_dict())
 

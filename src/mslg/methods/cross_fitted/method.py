@@ -44,6 +44,7 @@ from .estimates import (
     class_shares,
     expectation_maximisation,
     first_matrix,
+    in_cycle,
     lowest_losses,
     stacked,
     transition_rows,
@@ -149,10 +150,13 @@ class CrossFitted(FoldNetworks):
     # Stages
 
     def _schedule(self, progress: float) -> float:
-        """Every stage has the whole of the task's schedule."""
+        """Every stage has the whole of the task's schedule; long ones of fold networks have it several times, so that
+        networks that have not been trained for long, and have memorised little, are among those to choose from."""
         bounds = [start / self.task.epochs for start in self.starts] + [1.0]
         stage = max(number for number in range(3) if progress >= bounds[number] - 1e-9)
-        return self.task.schedule((progress - bounds[stage]) / (bounds[stage + 1] - bounds[stage]))
+        length = bounds[stage + 1] - bounds[stage]
+        part = (progress - bounds[stage]) / length
+        return self.task.schedule(part if stage == 2 else in_cycle(part, length * self.task.epochs))
 
     def _enter(self, stage: int) -> None:
         """Make the networks and tables of this stage, and of those passed over, and drop what is no longer needed."""
@@ -167,25 +171,19 @@ class CrossFitted(FoldNetworks):
         check_clean_set(data, auto=self.auto_clean)
         self.steps = data.steps(self.excluded())
         if not len(self.clean_fold):
-            if self.auto_clean:
-                self.clean_fold = self.fold
-            else:
-                self.assign_clean_folds(data)
+            self.assign_clean_folds(data)
             self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order()).inputs)))
         if self.task.warm:
             return
         if epoch == self.starts[1]:
-            if self.auto_clean:
-                self._choose_clean(data)
-            else:
-                self._finish_first_stage(epoch, data)
+            self._finish_first_stage(epoch, data)
             self._enter(1)
         if epoch == self.starts[2]:
             self._finish_second_stage(data)
             self._enter(2)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
-        if self.stage < 2 and not self.auto_clean:
+        if self.stage < 2:
             self.keep_if_best(NETWORKS[self.stage][0], data)
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
@@ -215,8 +213,9 @@ class CrossFitted(FoldNetworks):
 
     def _finish_first_stage(self, epoch: int, data: Splits) -> None:
         """Fine-tune on clean samples, predict everything out of fold, and estimate the transition matrix."""
-        samples = data.unbiased_clean
-        assert samples is not None
+        if (samples := data.unbiased_clean) is None:
+            self._choose_clean(data)
+            return
         self.go_back_to_best("noisy")
         start = first_matrix(
             samples, self.predict_clean("noisy", data, samples, out_of_fold=False).exp(), self.task.classes
@@ -270,14 +269,11 @@ class CrossFitted(FoldNetworks):
 
     def _finish_second_stage(self, data: Splits) -> None:
         """Fit the weights of the posterior on the clean samples."""
-        if self.auto_clean:
-            self.predict_training("corrected", data)
-            self.weights[2:] = 1.0
-            return
-        samples = data.unbiased_clean
-        assert samples is not None
         self.go_back_to_best("corrected")
         self.predict_training("corrected", data)
+        if (samples := data.unbiased_clean) is None:
+            self.weights[2:] = 1.0
+            return
         self.clean_predictions["corrected"] = self.predict_drawn("corrected", data)
         logs = torch.stack([floored(self.clean_predictions[name]) for name in SOURCES])
         weights, combined = stacked(logs, samples, self.clean_fold[samples.index].cpu(), self.transition.cpu())
