@@ -72,7 +72,7 @@ SEEDS = {"wine": 10, "cancer": 10}  # their test sets are small; 5 of the others
 MIXED = {"weight_decay": 1e-3}
 ROWS: dict[str, dict[str, Any]] = {
     "default": {},
-    "labels fixed": {"label_rate": 0.0},
+    "meta": {"preset": "meta"},
     "cross entropy": {"method": "cross-entropy"},
     "clean only": {"method": "clean-only"},
     "noisy plus clean": {"method": "noisy-plus-clean"},

@@ -220,7 +220,7 @@ def test_long_stages_have_the_schedule_several_times() -> None:
 
 
 def test_without_a_label_rate_labels_are_the_posterior() -> None:
-    made, data = built(label_rate=0.0)
+    made, data = built()
     train_all(made, data)
     index = data.train.index
     assert torch.equal(made.soft_labels(index), made.log_posterior(index).softmax(1))
@@ -238,7 +238,7 @@ def test_labels_become_better_than_the_given_ones() -> None:
 
 @pytest.mark.parametrize("stop", [3, 9, 20, 33])
 def test_a_run_resumes_in_every_stage(stop: int) -> None:
-    check_resume(built, stop)
+    check_resume(lambda: built(label_rate=0.3), stop)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@
     2. B_k        networks trained without fold k by the forward loss through T, and by cross entropy on clean samples
        q_j        softmax(w_N log p_N + w_A log p_A + w_B log p_B + a log T[·, given_j] + log π/π_clean), the weights
                   fitted on the clean samples, out of fold
-    3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; the displacement δ is learned
-       by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,   d_j = centred D_g log p_j
+    3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; with the preset "meta" the
+       displacement δ is learned by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,  d_j = centred D_g log p_j
 
 so that a label's logits move by at most `label_rate` nats per epoch on average, however flat the softmax is. Each stage
-has the whole of the learning-rate schedule, and ends with the networks of its best epoch on the clean samples.
+has the whole of the learning-rate schedule; the first two end with the networks of their best epoch on clean samples.
 
 Without clean samples (`auto_clean`), those that N_k fit best take their place after stage 1, and q_j is the posterior
 of p_B and T alone: nothing could be fitted on samples that were chosen by a prediction.
@@ -70,7 +70,7 @@ class CrossFitted(FoldNetworks):
     noisy_stage    fraction of the run, or epochs if ≥ 1, of stage 1
     forward_stage  the same of stage 2; the rest of the run trains the deployed network
     clean_weight   of the clean samples' loss in stages 2 and 3
-    label_rate     how far label logits move in an epoch of stage 3, in nats; 0 = no label learning: a control
+    label_rate     how far label logits move in an epoch of stage 3, in nats, at most; 0 = no label learning
     label_every    steps between two moves of labels; each is as many times longer
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
     decay          factor on the weight decay of the deployed network
@@ -85,7 +85,8 @@ class CrossFitted(FoldNetworks):
     needs = frozenset({"clean set"})
     advice = "a smaller label_rate or learning rate, or more clean samples"
     presets: ClassVar = {
-        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 8, "forward_stage": 1 / 8, "label_rate": 0.0}
+        "meta": lambda task: {"label_rate": 0.3},
+        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 8, "forward_stage": 1 / 8},
     }
 
     def __init__(
@@ -96,7 +97,7 @@ class CrossFitted(FoldNetworks):
         noisy_stage: float = 1 / 6,
         forward_stage: float = 1 / 6,
         clean_weight: float = 1.0,
-        label_rate: float = 0.3,
+        label_rate: float = 0.0,
         label_every: int = 2,
         mode: Mode = "exact",
         decay: float = 10.0,
