@@ -33,7 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # settings under which something global
     "meta-weight-net": {"normalize": True},
     "forward": {"matrix": "anchors"},
     "joint-optimization": {"prior": "given"},
-    "cross-fitted": {"mixup": False},  # which mixes samples of one process only
+    "cross-fitted": {"mixup": False, "label_rate": 0.3},  # mixup mixes samples of one process only
     "dividemix": {"mixup_alpha": 0.0},  # likewise
 }
 
