@@ -39,7 +39,15 @@ from ...training.losses import cross_entropy, entropy, forward_kl
 from ...training.method import SingleNetwork, StepResult, Task
 from .contest import calibrated_loss, entropy_weight_from_error, fine_tune, outputs
 from .paper import paper_settings, published, released
-from .step import LOSSES, Loss, log_posterior, mslg_step, shared_clean_gradient
+from .step import (
+    LOSSES,
+    Loss,
+    check_log_offset,
+    classification_loss,
+    log_posterior,
+    mslg_step,
+    shared_clean_gradient,
+)
 
 log = logging.getLogger("mslg")
 
@@ -65,6 +73,8 @@ class MSLG(SingleNetwork):
             with the prior "given"; with "matrix" the higher, the smaller the error on clean samples (see
             `entropy_weight_from_error`).
         loss_scale: factor on the training loss (1/classes reproduces the authors' code).
+        log_offset: with prior "given" and loss "reverse-kl": log(ŷ + log_offset) replaces log ŷ (1e-10 in the authors'
+            code).
         finish: after the last epoch, fine-tune on clean batches at a fraction of the learning rate, for this fraction
             of the run's steps at a time, as long as the loss of the clean samples held out for selection falls;
             0 = none.
@@ -100,6 +110,7 @@ class MSLG(SingleNetwork):
         loss: Loss = "forward-kl",
         entropy_weight: float | None = None,
         loss_scale: float = 1.0,
+        log_offset: float = 0.0,
         finish: float = 0.1,
         mode: Mode = "exact",
         recompute: bool = False,
@@ -127,10 +138,12 @@ class MSLG(SingleNetwork):
             raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
         if prior == "matrix" and warm_up == 0 and task.pairs is None:
             raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples with given and verified labels')
+        self.prior: Prior = "given" if auto_clean else prior
+        check_log_offset(log_offset, loss, given=self.prior == "given")
         self.first_label_epoch = task.warm_up_epochs(warm_up, before="MSLG's label learning")
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
-        self.clean_every = clean_every
+        self.log_offset, self.clean_every = log_offset, clean_every
         self.finish = finish
         self.auto_clean, self.auto_share = auto_clean, auto_share
         self.table = LabelTable(
@@ -141,7 +154,6 @@ class MSLG(SingleNetwork):
             path=self._table_file(table_file, getattr(torch, table_dtype)),
         )
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
-        self.prior: Prior = "given" if auto_clean else prior
         self.rival: nn.Module | None = None  # the network that tries the prior "matrix" in the warm-up
         if self.prior != "given":
             self.register_buffer("log_columns", torch.zeros(task.classes, task.classes, device=task.device))
@@ -269,6 +281,7 @@ class MSLG(SingleNetwork):
                 log_columns=None if self.settled == "given" else self.log_columns,
                 look_ahead=self.look_ahead,
                 loss=self.loss,
+                log_offset=self.log_offset,
             )
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
@@ -296,7 +309,8 @@ class MSLG(SingleNetwork):
         """A step without label learning."""
         log_probs = self.log_probs(batch.inputs)
         if self.settled == "given":
-            classification, log_soft = LOSSES[self.loss], self.table.log_soft(batch.index)
+            classification = classification_loss(self.loss, self.log_offset)
+            log_soft = self.table.log_soft(batch.index)
         else:
             classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
         loss = classification(log_probs, log_soft).mean() + self.entropy_used * entropy(log_probs).mean()
@@ -323,6 +337,7 @@ class MSLG(SingleNetwork):
             loss=self.loss,
             entropy_weight=self.entropy_used,
             loss_scale=self.loss_scale,
+            log_offset=self.log_offset,
             descend=self.descend,
         )
 
