@@ -65,6 +65,7 @@ class CrossFitted(FoldNetworks):
 
     needs = frozenset({"clean set"})
     advice = "a smaller label_rate or learning rate, or more clean samples"
+    label_advice = "a larger label_rate"
     presets: ClassVar = {
         "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 8, "forward_stage": 1 / 8, "label_rate": 0.0}
     }
@@ -325,6 +326,14 @@ class CrossFitted(FoldNetworks):
         if self.stage < 2:
             return self._one_hot(self.table.given[index])
         return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
+
+    def start_labels(self, index: Tensor) -> Tensor:
+        return self.soft_labels(index) if self.stage < 2 else self.log_posterior(index).softmax(1)
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        if self.label_rate == 0:
+            return "label_rate is 0"
+        return None if self._learns_labels(epochs - 1) else "the run ended before label learning"
 
     def _one_hot(self, label: Tensor) -> Tensor:
         return torch.eye(self.task.classes, device=label.device)[label]

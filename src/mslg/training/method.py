@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Inputs, call
@@ -70,6 +71,7 @@ class Method(MethodBase):
     needs: ClassVar[frozenset[str]] = frozenset()  # of "clean set", "noise rate", "transition matrix"
     presets: ClassVar[Mapping[str, Callable[[Task], dict[str, Any]]]] = {}  # named settings, for a task
     advice: ClassVar[str] = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
+    label_advice: ClassVar[str] = ""  # what to try if the soft labels do not move, such as "a larger label_rate"
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         """Called before an epoch: for stages, and for passes over the data. Not called again when a run is resumed
@@ -93,6 +95,19 @@ class Method(MethodBase):
 
     def soft_labels(self, index: Tensor) -> Tensor | None:
         """(n, classes) learned soft labels of these training samples, or None if the method learns none."""
+        return None
+
+    def start_labels(self, index: Tensor) -> Tensor | None:
+        """(n, classes) the soft labels of these samples before any was learned: by default the given labels; None if
+        the method learns none."""
+        soft = self.soft_labels(index)
+        if soft is None:
+            return None
+        given = self.task.given.to(soft.device)[index.to(soft.device)]
+        return torch.zeros_like(soft).scatter_(1, given.unsqueeze(1), 1.0)
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        """Why this many epochs cannot have moved the soft labels, such as "label_rate is 0"; None if they can have."""
         return None
 
     def excluded(self) -> Tensor | None:

@@ -45,6 +45,8 @@ from .step import (
     check_log_offset,
     classification_loss,
     log_posterior,
+    log_soft_labels,
+    mean_move,
     mslg_step,
     shared_clean_gradient,
 )
@@ -90,6 +92,7 @@ class MSLG(SingleNetwork):
 
     needs = frozenset({"clean set"})
     advice = "a smaller label_rate or look_ahead, a longer warm_up, or more clean samples"
+    label_advice = 'a larger label_rate; with the prior "given" also loss="reverse-kl", as published'
     presets: ClassVar = {
         "published": published,
         "released": released,
@@ -270,6 +273,17 @@ class MSLG(SingleNetwork):
         given = self.table.given[index]
         return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
 
+    def start_labels(self, index: Tensor) -> Tensor:
+        if self.settled != "matrix":
+            return self.table.start_soft(index)
+        recent = self.recent[index].float()
+        return log_posterior(recent, self.table.given[index], self.log_columns, torch.zeros_like(recent)).exp()
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        if self.label_rate == 0:
+            return "label_rate is 0"
+        return None if epochs > self.first_label_epoch else "the run ended before label learning"
+
     def before_microbatches(self, microbatches: list[Batch], clean: Iterator[Batch]) -> None:
         learning = self.epoch >= self.first_label_epoch and self.label_rate > 0
         if learning and (self.engine.kept is None or self.engine.kept.steps < len(microbatches)):
@@ -278,7 +292,7 @@ class MSLG(SingleNetwork):
                 self.table,
                 microbatches,
                 next(clean),
-                log_columns=None if self.settled == "given" else self.log_columns,
+                log_columns=self._columns(),
                 look_ahead=self.look_ahead,
                 loss=self.loss,
                 log_offset=self.log_offset,
@@ -302,27 +316,25 @@ class MSLG(SingleNetwork):
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
         if self.rival is not None and knows_matrix:
             log_probs = call(self.rival, batch.inputs).log_softmax(1)
-            self.descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
+            log_soft = log_soft_labels(self.table, batch, self.log_columns, log_probs)
+            self.descend(self.rival_optimizer, forward_kl(log_probs, log_soft).mean())
         return self._train(batch) if self.settled == "matrix" and knows_matrix else self.cross_entropy_step(batch)
 
     def _train(self, batch: Batch) -> StepResult:
         """A step without label learning."""
         log_probs = self.log_probs(batch.inputs)
-        if self.settled == "given":
-            classification = classification_loss(self.loss, self.log_offset)
-            log_soft = self.table.log_soft(batch.index)
-        else:
-            classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
+        columns = self._columns()
+        classification = classification_loss(self.loss if columns is None else "forward-kl", self.log_offset)
+        log_soft = log_soft_labels(self.table, batch, columns, log_probs)
         loss = classification(log_probs, log_soft).mean() + self.entropy_used * entropy(log_probs).mean()
         self.descend(self.optimizer, self.loss_scale * loss)
         changed = (log_soft.argmax(1) != batch.label).float().mean()
-        return StepResult(
-            {"loss": loss, "labels/step": torch.zeros_like(changed), "labels/changed": changed}, log_probs
-        )
+        moved = mean_move(self.table, batch, columns, log_probs, log_soft)
+        labels = {"labels/step": torch.zeros_like(changed), "labels/moved": moved, "labels/changed": changed}
+        return StepResult({"loss": loss, **labels}, log_probs)
 
-    def _log_posterior(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        displacement = self.table.displaced(batch.index)
-        return log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement)
+    def _columns(self) -> Tensor | None:
+        return None if self.settled == "given" else self.log_columns
 
     def _learn(self, batch: Batch, clean: Batch | None) -> StepResult:
         return mslg_step(
@@ -331,7 +343,7 @@ class MSLG(SingleNetwork):
             self.optimizer,
             batch,
             clean,
-            log_columns=None if self.settled == "given" else self.log_columns,
+            log_columns=self._columns(),
             look_ahead=self.look_ahead,
             label_rate=self.label_rate,
             loss=self.loss,

@@ -21,6 +21,7 @@ from ...training.losses import (
     log_probability_tangent,
     probability_tangent,
     reverse_kl,
+    total_variation,
 )
 from ...training.method import StepResult
 from ...training.optimizer_step import OptimizerStep
@@ -76,6 +77,17 @@ def log_soft_labels(table: LabelTable, batch: Batch, log_columns: Tensor | None,
     if log_columns is None:
         return table.log_soft(batch.index)
     return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
+
+
+def mean_move(
+    table: LabelTable, batch: Batch, log_columns: Tensor | None, log_probs: Tensor, log_soft: Tensor
+) -> Tensor:
+    """Mean total variation of a batch's soft labels from their start."""
+    if log_columns is None:
+        start = table.start_soft(batch.index)
+    else:
+        start = log_posterior(log_probs.detach(), batch.label, log_columns, torch.zeros_like(log_probs)).exp()
+    return total_variation(start, log_soft.exp()).mean()
 
 
 def inner_loss(
@@ -157,8 +169,8 @@ def mslg_step(
             `step`. With a gradient scaler or accumulation, pass your own.
 
     Returns:
-        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/changed") and the (batch, classes)
-        log-probabilities of the noisy batch, before the step.
+        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/moved", "labels/changed") and the
+        (batch, classes) log-probabilities of the noisy batch, before the step.
     """
     if clean is None and engine.kept is None:
         raise ValueError("clean is None and the engine keeps no clean gradient; pass a clean batch")
@@ -186,6 +198,7 @@ def mslg_step(
         "loss": objective,
         "clean/loss": meta.clean_loss,
         "labels/step": label_rate * direction.abs().sum(1).mean(),
+        "labels/moved": mean_move(table, batch, log_columns, log_probs, after),
         "labels/changed": (after.argmax(1) != batch.label).float().mean(),
     }
     return StepResult(scalars, log_probs)
