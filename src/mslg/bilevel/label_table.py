@@ -69,6 +69,11 @@ class LabelTable(nn.Module):
         """(batch, classes) soft labels: rows that sum to one."""
         return self.logits(index).softmax(1)
 
+    def start_soft(self, index: Tensor) -> Tensor:
+        """(batch, classes) soft labels before any displacement."""
+        logits = torch.zeros(len(index), self.classes, device=self.given.device)
+        return logits.scatter_(1, self.given[index].unsqueeze(1), self.start).softmax(1)
+
     @torch.no_grad()
     def add(self, index: Tensor, change: Tensor) -> None:
         """Add a (batch, classes) change to the label logits of these samples, each at most once in the batch."""

@@ -35,6 +35,7 @@ def make_splits(
     device: torch.device | str = "cpu",
     augment: Augment = UNCHANGED,
     augment_clean: bool = False,
+    class_balance: bool = False,
 ) -> Splits:
     """Split the data into training samples and clean parts.
 
@@ -50,6 +51,7 @@ def make_splits(
         device: where batches are moved to.
         augment: transforms for training batches.
         augment_clean: whether clean batches are augmented too.
+        class_balance: whether training batches are drawn such that given classes are equally frequent.
     """
     if batch_size < 2:
         raise ValueError(f"batch_size is {batch_size}; a batch needs at least 2 samples")
@@ -90,6 +92,7 @@ def make_splits(
         device=torch.device(device),
         augment=augment,
         augment_clean=augment_clean,
+        class_balance=class_balance,
         rank=rank(),
         ranks=ranks(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from ..runtime.seeds import generator
 from .augmentation import UNCHANGED, Augment
 from .batch import Batch
+from .class_balance import balanced_order
 from .clean_batches import CleanBatches, Mixture
 from .samples import CPU, Samples
 from .source import Source
@@ -30,6 +32,7 @@ class Splits:
     device: torch.device = CPU
     augment: Augment = UNCHANGED
     augment_clean: bool = False  # whether clean batches are augmented too
+    class_balance: bool = False  # whether given classes are equally frequent in training batches
     reviewed: int = 0  # the last samples of `clean` that were chosen for review, so they are a biased draw
     decided: int = 0  # reviewed samples that have left `train`, without those that were removed altogether
     decided_wrong: int = 0  # how many of them had a wrong label
@@ -85,7 +88,10 @@ class Splits:
         steps = _steps(len(order), self.batch_size)
         own = order if self.ranks == 1 else self._own_part(order)
         bounds = [step * self.batch_size for step in range(steps)] if self.ranks == 1 else _even(len(own), steps)
-        batches = self.train.batches(_between(own, [*bounds, len(own)], start))
+        bounds.append(len(own))
+        if self.class_balance:
+            own = self._balanced(order, bounds, epoch)
+        batches = self.train.batches(_between(own, bounds, start))
         for step in range(start, steps):
             position = (epoch, step, *((self.rank,) if self.rank else ()))
             with self.train.seeded(self.seed, "fetch", *position):
@@ -162,6 +168,15 @@ class Splits:
         kept = self._kept(excluded)
         order = torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))
         return order if isinstance(kept, range) else kept[order]
+
+    def _balanced(self, order: Tensor, bounds: list[int], epoch: int) -> Tensor:
+        """In place of this rank's part of an order: as many positions that it owns, equally many of each given class.
+        Of those that it owns beyond an even split, which the order leaves out, any may be drawn."""
+        own = order.sort().values
+        own = own if self.ranks == 1 else own[self.train.index[own] % self.ranks == self.rank]
+        sizes = [end - begin for begin, end in pairwise(bounds)]
+        random = generator(self.seed, "balanced order", epoch, self.rank)
+        return own[balanced_order(self.train.label[own], sizes, random)]
 
     def _own_part(self, order: Tensor) -> Tensor:
         """The positions that this rank owns, as many on every rank: what some ranks own beyond that sits out this

@@ -138,6 +138,7 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         device=device,
         augment=Augment.parse(train.augment),
         augment_clean=train.augment_clean,
+        class_balance=train.class_balance,
     )
     splits = start.apply_decisions(splits)
     if train.fdr is not None:

@@ -141,6 +141,9 @@ class JointOptimization(SingleNetwork):
                 label = F.one_hot(label.argmax(1), self.task.classes).to(label.dtype)
             self.learned[index] = torch.where(seen > 0, label, self.learned[index])
 
+    def labels_fixed(self, epochs: int) -> str | None:
+        return None if epochs >= max(1, self.first_refreshed_epoch) else "the run ended before label learning"
+
     def soft_labels(self, index: Tensor) -> Tensor:
         rows = self.learned[index]
         given = torch.zeros_like(rows).scatter_(1, self.given[index].unsqueeze(1), 1.0)

@@ -52,6 +52,7 @@ class Pencil(SingleNetwork):
     """
 
     advice = "a smaller label_rate"
+    label_advice = "a larger label_rate"
     presets: ClassVar = {
         "cifar10-symmetric": _settings(0.1, 0.8, 300),
         "cifar10-asymmetric": _settings(0.0, 0.4, 4000),
@@ -133,3 +134,11 @@ class Pencil(SingleNetwork):
 
     def soft_labels(self, index: Tensor) -> Tensor:
         return self.table.soft(index)
+
+    def start_labels(self, index: Tensor) -> Tensor:
+        return self.table.start_soft(index)
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        if self.label_rate == 0:
+            return "label_rate is 0"
+        return None if epochs > self.first_label_epoch else "the run ended before label learning"

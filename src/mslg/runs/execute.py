@@ -24,6 +24,7 @@ from ..training.method import Method
 from ..training.progress import Progress, Silent, for_terminal
 from .controls.comparison import Comparison
 from .folder import Run, RunMismatch
+from .labels_learned import labels_learned
 from .record import earlier_records, recorded, start_of
 from .results import finite, remembered, summarise, write_results
 from .settings import TABLES, Options, Settings
@@ -87,6 +88,8 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
         )
     if run is not None and not stopped:
         run.finish()
+    if "labels_learned" in outcome.summary and distributed.is_main_process():
+        log.info(outcome.summary["labels_learned"]["sentence"])  # last: the controls may have taken a while
     return outcome
 
 
@@ -202,6 +205,8 @@ def _judged(
     summary["label_issues"] = int(issues.flagged.sum())
     if (right := prepared.evaluation.right(issues.suggested)) is not None and "last" in summary:
         summary["last"] |= finite({"suggested/accuracy": right})
+    if (learned := labels_learned(method, data.train.index, records)) is not None:
+        summary["labels_learned"] = learned
     if run is not None:
         summary |= remembered(run)
         write_results(run, method, data, position.history, issues, summary)

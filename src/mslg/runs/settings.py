@@ -136,6 +136,7 @@ class Train(Table):
     hold_out: bool = _setting(True, "hold out two fifths of 200 or more clean samples, to select and to report on")
     augment: Any = _setting(None, "Image augmentation, such as 'flip crop-4 normalise-0.5'.", panel=METHOD)
     augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
+    class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
     seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0)
     fdr: float | None = _setting(

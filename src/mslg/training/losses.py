@@ -34,6 +34,11 @@ def soft_cross_entropy(log_probs: Tensor, soft: Tensor) -> Tensor:
     return -(soft * log_probs).sum(1)
 
 
+def total_variation(probs: Tensor, others: Tensor) -> Tensor:
+    """½ Σ |p − q|: the distance of two distributions, from 0 to 1."""
+    return (probs - others).abs().sum(1) / 2
+
+
 def probability_tangent(log_probs: Tensor, tangent: Tensor) -> Tensor:
     """D p from D z: p ⊙ (ż − Σ pż). Its rows sum to zero."""
     probs = log_probs.exp()

@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Inputs, call
@@ -72,6 +73,7 @@ class Method(MethodBase):
     presets: ClassVar[Mapping[str, Callable[[Task], dict[str, Any]]]] = {}  # named settings, for a task
     cross_fits: ClassVar[bool] = False  # whether every sample is predicted by networks that have not seen its label
     advice: ClassVar[str] = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
+    label_advice: ClassVar[str] = ""  # what to try if the soft labels do not move, such as "a larger label_rate"
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         """Called before an epoch: for stages, and for passes over the data. Not called again when a run is resumed
@@ -110,6 +112,19 @@ class Method(MethodBase):
         """(n,) classes that networks trained as a control is, by its name, predict for clean samples that they have not
         seen: where no clean samples are held out, these are what the method is compared with."""
         return {}
+
+    def start_labels(self, index: Tensor) -> Tensor | None:
+        """(n, classes) the soft labels of these samples before any was learned: by default the given labels; None if
+        the method learns none."""
+        soft = self.soft_labels(index)
+        if soft is None:
+            return None
+        given = self.task.given.to(soft.device)[index.to(soft.device)]
+        return torch.zeros_like(soft).scatter_(1, given.unsqueeze(1), 1.0)
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        """Why this many epochs cannot have moved the soft labels, such as "label_rate is 0"; None if they can have."""
+        return None
 
     def excluded(self) -> Tensor | None:
         """Indices of samples to leave out of training, or None."""

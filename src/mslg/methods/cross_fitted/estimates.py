@@ -141,5 +141,10 @@ def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, c
     return index[torch.cat([each[loss[each].argsort()[:number]] for each in members])].sort().values
 
 
+def one_hot(label: Tensor, classes: int) -> Tensor:
+    """(n, classes) labels as probabilities, without waiting for the device as torch's own function does."""
+    return torch.eye(classes, device=label.device)[label]
+
+
 def _normalised(rows: Tensor) -> Tensor:
     return rows / rows.sum(1, keepdim=True)

@@ -46,6 +46,7 @@ from .estimates import (
     first_matrix,
     in_cycle,
     lowest_losses,
+    one_hot,
     stacked,
     transition_rows,
 )
@@ -297,7 +298,7 @@ class CrossFitted(FoldNetworks):
             scalars["clean/loss"] = self.move_labels(batch, clean)
         soft = self.soft_labels(batch.index)
         clean, size = _half(clean), len(batch.index)
-        target = torch.cat([soft, self._one_hot(clean.label)])
+        target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
         inputs = concat_inputs([batch.inputs, clean.inputs])
         if self.mixes:
             assert isinstance(inputs, Tensor)
@@ -346,11 +347,11 @@ class CrossFitted(FoldNetworks):
 
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.stage < 2:
-            return self._one_hot(self.table.given[index])
+            return one_hot(self.table.given[index], self.task.classes)
         return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
 
-    def _one_hot(self, label: Tensor) -> Tensor:
-        return torch.eye(self.task.classes, device=label.device)[label]
+    def labels_fixed(self, epochs: int) -> str | None:
+        return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
         """(n, classes) log q up to a constant, as the clean samples weigh its parts."""

@@ -39,7 +39,17 @@ from ...training.losses import cross_entropy, entropy, forward_kl
 from ...training.method import SingleNetwork, StepResult, Task
 from .contest import calibrated_loss, entropy_weight_from_error, fine_tune, outputs
 from .paper import paper_settings, published, released
-from .step import LOSSES, Loss, log_posterior, mslg_step, shared_clean_gradient
+from .step import (
+    LOSSES,
+    Loss,
+    check_log_offset,
+    classification_loss,
+    log_posterior,
+    log_soft_labels,
+    mean_move,
+    mslg_step,
+    shared_clean_gradient,
+)
 
 log = logging.getLogger("mslg")
 
@@ -65,6 +75,8 @@ class MSLG(SingleNetwork):
             with the prior "given"; with "matrix" the higher, the smaller the error on clean samples (see
             `entropy_weight_from_error`).
         loss_scale: factor on the training loss (1/classes reproduces the authors' code).
+        log_offset: with prior "given" and loss "reverse-kl": log(ŷ + log_offset) replaces log ŷ (1e-10 in the authors'
+            code).
         finish: after the last epoch, fine-tune on clean batches at a fraction of the learning rate, for this fraction
             of the run's steps at a time, as long as the loss of the clean samples held out for selection falls;
             0 = none.
@@ -80,6 +92,7 @@ class MSLG(SingleNetwork):
 
     needs = frozenset({"clean set"})
     advice = "a smaller label_rate or look_ahead, a longer warm_up, or more clean samples"
+    label_advice = 'a larger label_rate; with the prior "given" also loss="reverse-kl", as published'
     presets: ClassVar = {
         "published": published,
         "released": released,
@@ -100,6 +113,7 @@ class MSLG(SingleNetwork):
         loss: Loss = "forward-kl",
         entropy_weight: float | None = None,
         loss_scale: float = 1.0,
+        log_offset: float = 0.0,
         finish: float = 0.1,
         mode: Mode = "exact",
         recompute: bool = False,
@@ -127,10 +141,12 @@ class MSLG(SingleNetwork):
             raise ValueError('auto_clean has no clean samples to count a matrix on; leave prior out, or use "given"')
         if prior == "matrix" and warm_up == 0 and task.pairs is None:
             raise ValueError('prior="matrix" needs a warm_up above 0, or clean samples with given and verified labels')
+        self.prior: Prior = "given" if auto_clean else prior
+        check_log_offset(log_offset, loss, given=self.prior == "given")
         self.first_label_epoch = task.warm_up_epochs(warm_up, before="MSLG's label learning")
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
-        self.clean_every = clean_every
+        self.log_offset, self.clean_every = log_offset, clean_every
         self.finish = finish
         self.auto_clean, self.auto_share = auto_clean, auto_share
         self.table = LabelTable(
@@ -141,7 +157,6 @@ class MSLG(SingleNetwork):
             path=self._table_file(table_file, getattr(torch, table_dtype)),
         )
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
-        self.prior: Prior = "given" if auto_clean else prior
         self.rival: nn.Module | None = None  # the network that tries the prior "matrix" in the warm-up
         if self.prior != "given":
             self.register_buffer("log_columns", torch.zeros(task.classes, task.classes, device=task.device))
@@ -258,6 +273,17 @@ class MSLG(SingleNetwork):
         given = self.table.given[index]
         return log_posterior(self.recent[index].float(), given, self.log_columns, self.table.displaced(index)).exp()
 
+    def start_labels(self, index: Tensor) -> Tensor:
+        if self.settled != "matrix":
+            return self.table.start_soft(index)
+        recent = self.recent[index].float()
+        return log_posterior(recent, self.table.given[index], self.log_columns, torch.zeros_like(recent)).exp()
+
+    def labels_fixed(self, epochs: int) -> str | None:
+        if self.label_rate == 0:
+            return "label_rate is 0"
+        return None if epochs > self.first_label_epoch else "the run ended before label learning"
+
     def before_microbatches(self, microbatches: list[Batch], clean: Iterator[Batch]) -> None:
         learning = self.epoch >= self.first_label_epoch and self.label_rate > 0
         if learning and (self.engine.kept is None or self.engine.kept.steps < len(microbatches)):
@@ -266,9 +292,10 @@ class MSLG(SingleNetwork):
                 self.table,
                 microbatches,
                 next(clean),
-                log_columns=None if self.settled == "given" else self.log_columns,
+                log_columns=self._columns(),
                 look_ahead=self.look_ahead,
                 loss=self.loss,
+                log_offset=self.log_offset,
             )
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
@@ -289,26 +316,25 @@ class MSLG(SingleNetwork):
         knows_matrix = self.settled != "given" and self.epoch >= self.first_matrix_epoch
         if self.rival is not None and knows_matrix:
             log_probs = call(self.rival, batch.inputs).log_softmax(1)
-            self.descend(self.rival_optimizer, forward_kl(log_probs, self._log_posterior(log_probs, batch)).mean())
+            log_soft = log_soft_labels(self.table, batch, self.log_columns, log_probs)
+            self.descend(self.rival_optimizer, forward_kl(log_probs, log_soft).mean())
         return self._train(batch) if self.settled == "matrix" and knows_matrix else self.cross_entropy_step(batch)
 
     def _train(self, batch: Batch) -> StepResult:
         """A step without label learning."""
         log_probs = self.log_probs(batch.inputs)
-        if self.settled == "given":
-            classification, log_soft = LOSSES[self.loss], self.table.log_soft(batch.index)
-        else:
-            classification, log_soft = forward_kl, self._log_posterior(log_probs, batch)
+        columns = self._columns()
+        classification = classification_loss(self.loss if columns is None else "forward-kl", self.log_offset)
+        log_soft = log_soft_labels(self.table, batch, columns, log_probs)
         loss = classification(log_probs, log_soft).mean() + self.entropy_used * entropy(log_probs).mean()
         self.descend(self.optimizer, self.loss_scale * loss)
         changed = (log_soft.argmax(1) != batch.label).float().mean()
-        return StepResult(
-            {"loss": loss, "labels/step": torch.zeros_like(changed), "labels/changed": changed}, log_probs
-        )
+        moved = mean_move(self.table, batch, columns, log_probs, log_soft)
+        labels = {"labels/step": torch.zeros_like(changed), "labels/moved": moved, "labels/changed": changed}
+        return StepResult({"loss": loss, **labels}, log_probs)
 
-    def _log_posterior(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        displacement = self.table.displaced(batch.index)
-        return log_posterior(log_probs.detach(), batch.label, self.log_columns, displacement)
+    def _columns(self) -> Tensor | None:
+        return None if self.settled == "given" else self.log_columns
 
     def _learn(self, batch: Batch, clean: Batch | None) -> StepResult:
         return mslg_step(
@@ -317,12 +343,13 @@ class MSLG(SingleNetwork):
             self.optimizer,
             batch,
             clean,
-            log_columns=None if self.settled == "given" else self.log_columns,
+            log_columns=self._columns(),
             look_ahead=self.look_ahead,
             label_rate=self.label_rate,
             loss=self.loss,
             entropy_weight=self.entropy_used,
             loss_scale=self.loss_scale,
+            log_offset=self.log_offset,
             descend=self.descend,
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -19,6 +21,7 @@ from ...training.losses import (
     log_probability_tangent,
     probability_tangent,
     reverse_kl,
+    total_variation,
 )
 from ...training.method import StepResult
 from ...training.optimizer_step import OptimizerStep
@@ -27,10 +30,38 @@ Loss = Literal["reverse-kl", "forward-kl"]
 LOSSES = {"reverse-kl": reverse_kl, "forward-kl": forward_kl}
 
 
-def label_direction(log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss) -> Tensor:
+def check_log_offset(log_offset: float, loss: Loss, *, given: bool) -> None:
+    """Raise for an offset that is negative, or of another form than the authors' (`given`: the prior is "given")."""
+    if log_offset < 0:
+        raise ValueError(f"log_offset is {log_offset}; it must be 0 or more")
+    if log_offset > 0 and not (given and loss == "reverse-kl"):
+        raise ValueError(
+            f'log_offset is {log_offset}; only loss="reverse-kl" with prior="given" has it, as in the authors\' code: '
+            'set both (preset "released" does), or leave log_offset out'
+        )
+
+
+def classification_loss(loss: Loss, log_offset: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss by name, from log-probabilities and log soft labels; with an offset, log(ŷ + offset) replaces log ŷ."""
+    if log_offset == 0:
+        return LOSSES[loss]
+    log_least = math.log(log_offset)
+    return lambda log_probs, log_soft: reverse_kl(
+        log_probs, torch.logaddexp(log_soft, torch.full_like(log_soft, log_least))
+    )
+
+
+def label_direction(
+    log_probs: Tensor, log_soft: Tensor, tangent: Tensor, loss: Loss, log_offset: float = 0.0
+) -> Tensor:
     """N/α times the gradient of the clean loss with respect to the label logits."""
     if loss == "reverse-kl":
-        return probability_tangent(log_probs, tangent)
+        direction = probability_tangent(log_probs, tangent)
+        if log_offset == 0:
+            return direction
+        # log(ŷ + offset) has the slope ŷ/(ŷ + offset) in log ŷ: a class far below the offset no longer matters.
+        direction = (log_soft - math.log(log_offset)).sigmoid() * direction
+        return direction - log_soft.exp() * direction.sum(1, keepdim=True)
     # The gradient of L_c,1 passes through the softmax of the label, which is nearly flat at K·onehot.
     soft, moved = log_soft.exp(), log_probability_tangent(log_probs, tangent)
     return soft * (moved - (soft * moved).sum(1, keepdim=True))
@@ -46,6 +77,17 @@ def log_soft_labels(table: LabelTable, batch: Batch, log_columns: Tensor | None,
     if log_columns is None:
         return table.log_soft(batch.index)
     return log_posterior(log_probs.detach(), batch.label, log_columns, table.displaced(batch.index))
+
+
+def mean_move(
+    table: LabelTable, batch: Batch, log_columns: Tensor | None, log_probs: Tensor, log_soft: Tensor
+) -> Tensor:
+    """Mean total variation of a batch's soft labels from their start."""
+    if log_columns is None:
+        start = table.start_soft(batch.index)
+    else:
+        start = log_posterior(log_probs.detach(), batch.label, log_columns, torch.zeros_like(log_probs)).exp()
+    return total_variation(start, log_soft.exp()).mean()
 
 
 def inner_loss(
@@ -70,9 +112,10 @@ def shared_clean_gradient(
     log_columns: Tensor | None,
     look_ahead: float,
     loss: Loss,
+    log_offset: float = 0.0,
 ) -> None:
     """Before the steps on the micro-batches of a batch: the clean gradient that they share."""
-    classification = LOSSES["forward-kl" if log_columns is not None else loss]
+    classification = classification_loss("forward-kl" if log_columns is not None else loss, log_offset)
     labels = [partial(log_soft_labels, table, microbatch, log_columns) for microbatch in microbatches]
     clean_microbatches = clean.microbatches(len(microbatches))
     engine.shared_clean_gradient(
@@ -102,6 +145,7 @@ def mslg_step(
     loss: Loss = "forward-kl",
     entropy_weight: float = 0.0,
     loss_scale: float = 1.0,
+    log_offset: float = 0.0,
     descend: Callable[[Optimizer, Tensor], None] | None = None,
 ) -> StepResult:
     """One step of MSLG, for a training loop of your own: move the labels of a batch, then train on them.
@@ -119,16 +163,19 @@ def mslg_step(
         loss: "forward-kl" = L_c,1, KL(ŷ‖p), or "reverse-kl" = L_c,2, KL(p‖ŷ).
         entropy_weight: γ of the entropy loss.
         loss_scale: factor on the training loss.
+        log_offset: with "reverse-kl" and the prior "given", log(ŷ + log_offset) replaces log ŷ; 1e-10 in the authors'
+            code.
         descend: takes the optimizer and the loss, and makes the optimizer's step; by default `zero_grad`, `backward`,
             `step`. With a gradient scaler or accumulation, pass your own.
 
     Returns:
-        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/changed") and the (batch, classes)
-        log-probabilities of the noisy batch, before the step.
+        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/moved", "labels/changed") and the
+        (batch, classes) log-probabilities of the noisy batch, before the step.
     """
     if clean is None and engine.kept is None:
         raise ValueError("clean is None and the engine keeps no clean gradient; pass a clean batch")
-    classification = LOSSES["forward-kl" if log_columns is not None else loss]
+    check_log_offset(log_offset, loss, given=log_columns is None)
+    classification = classification_loss("forward-kl" if log_columns is not None else loss, log_offset)
     log_soft = partial(log_soft_labels, table, batch, log_columns)
     clean_inputs, clean_label = (None, batch.label) if clean is None else (clean.inputs, clean.label)
     meta = engine(
@@ -140,7 +187,7 @@ def mslg_step(
     )
     log_probs = meta.logits.log_softmax(1)
     if log_columns is None:
-        direction = label_direction(log_probs.detach(), log_soft(log_probs), meta.tangent, loss)
+        direction = label_direction(log_probs.detach(), log_soft(log_probs), meta.tangent, loss, log_offset)
     else:
         direction = probability_tangent(log_probs.detach(), meta.tangent)
     table.add(batch.index, -label_rate * direction)
@@ -151,6 +198,7 @@ def mslg_step(
         "loss": objective,
         "clean/loss": meta.clean_loss,
         "labels/step": label_rate * direction.abs().sum(1).mean(),
+        "labels/moved": mean_move(table, batch, log_columns, log_probs, after),
         "labels/changed": (after.argmax(1) != batch.label).float().mean(),
     }
     return StepResult(scalars, log_probs)
