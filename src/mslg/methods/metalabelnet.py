@@ -43,7 +43,7 @@ class MetaLabelNet(SingleNetwork):
     advice = "a smaller generator_rate, a longer warm_up, or more clean samples"
     presets: ClassVar = {
         "cifar10": lambda task: {"warm_up": 44 / 120, "generator_rate": 1e-2},
-        "clothing1m": lambda task: {"warm_up": 1 / 10, "generator_rate": 1e-3, "look_ahead": 1 / 14},
+        "clothing1m": lambda task: {"warm_up": 1 / 10, "generator_rate": 1e-3},
     }
 
     def __init__(
@@ -51,7 +51,7 @@ class MetaLabelNet(SingleNetwork):
         task: Task,
         *,
         warm_up: float = 44 / 120,
-        look_ahead: float = 0.1,
+        look_ahead: float = 1.0,
         generator_rate: float = 1e-2,
         generator_decay: float = 1e-4,
         entropy_weight: float = 1.0,
@@ -103,7 +103,7 @@ class MetaLabelNet(SingleNetwork):
         before = self.generator(evidence)
 
         def inner_loss(logits: Tensor) -> Tensor:
-            return reverse_kl(logits.log_softmax(1), before).mean()
+            return reverse_kl(logits.log_softmax(1), before).mean() / self.task.classes
 
         meta = self.engine(
             batch.inputs,
@@ -116,7 +116,8 @@ class MetaLabelNet(SingleNetwork):
         log_soft = self.generator(evidence).detach()
         self.labels.remember(batch.index, log_soft.exp())
         log_probs = meta.logits.log_softmax(1)
-        loss = reverse_kl(log_probs, log_soft).mean() + self.entropy_weight * entropy(log_probs).mean()
+        losses = reverse_kl(log_probs, log_soft) + self.entropy_weight * entropy(log_probs)
+        loss = losses.mean() / self.task.classes
         self.descend(self.optimizer, loss)
         scalars = {
             "loss": loss,

@@ -2,7 +2,8 @@
 
 The label correction network maps the features h(x_j) of the classifier and an embedding of the given label to a soft
 label ŷ_j. The classifier trains on the cross entropy of noisy samples with ŷ and of clean samples with their own
-labels. With θ̂ the weights after such a step of length η (the learning rate) and g the gradient of another clean batch there,
+labels. With θ̂ the weights after such a step of length η (the learning rate) and g the gradient of another clean batch
+there,
 
     d(clean loss)/dŷ_j = η·(1 − clean_share)/N · D_g z_j        (up to a constant per sample)
 
