@@ -17,8 +17,8 @@ from tests.support.method_problems import Problem, accuracy, check_resume, probl
 from tests.support.method_problems import run as train_all
 
 
-def build(**settings: Any) -> Problem:
-    task, data = problem()
+def build(epochs: int = 6, **settings: Any) -> Problem:
+    task, data = problem(epochs=epochs)
     return MetaLabelNet(task, warm_up=2, **settings), data
 
 
@@ -83,7 +83,7 @@ def test_an_interrupted_run_ends_the_same(stop: int) -> None:
 
 
 def test_it_learns() -> None:
-    method, data = build(generator_rate=0.1)  # only 32 steps
+    method, data = build(epochs=20, look_ahead=4.0)
     metrics = train_all(method, data)
     assert accuracy(method) > 0.8
     assert {"clean/loss", "labels/changed", "labels/entropy"} <= set(metrics[-1])
