@@ -40,7 +40,7 @@ class MetaLabelNet(SingleNetwork):
     """
 
     needs = frozenset({"clean set"})
-    advice = "a larger look_ahead, a smaller learning rate, or more clean samples"
+    advice = "a smaller learning rate, a longer run, or more clean samples"
     presets: ClassVar = {
         "cifar10": lambda task: {"warm_up": 44 / 120, "generator_rate": 1e-2},
         "clothing1m": lambda task: {"warm_up": 1 / 10, "generator_rate": 1e-3},
