@@ -15,6 +15,13 @@ METHODS = Registry(
             "soft labels from networks that have not seen the given ones, then a meta-gradient",
             ("clean set",),
         ),
+        "metalabelnet": Entry(
+            "mslg.methods.metalabelnet:MetaLabelNet", "a linear layer maps features to soft labels", ("clean set",)
+        ),
+        "mlc": Entry("mslg.methods.mlc:MLC", "a network corrects labels by features and given label", ("clean set",)),
+        "emlc": Entry(
+            "mslg.methods.emlc:EMLC", "a teacher keeps the given label or replaces it by its prediction", ("clean set",)
+        ),
         "joint-optimization": Entry(
             "mslg.methods.joint_optimization:JointOptimization",
             "labels follow averaged predictions; then a restart",

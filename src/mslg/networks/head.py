@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 
@@ -37,6 +38,24 @@ def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
         yield inputs
     finally:
         hook.remove()
+
+
+def feature_width(head: nn.Module) -> int:
+    """The number of features that a head takes."""
+    width = getattr(head, "in_features", None)
+    if not isinstance(width, int):
+        raise ValueError(
+            f"the head is a {type(head).__name__}, whose number of input features is not known; name a Linear layer "
+            "with head="
+        )
+    return width
+
+
+def pooled_features(inputs: Tensor) -> Tensor:
+    """The (batch, width) features among the inputs of a head, in float32 or better: their mean if the head is applied
+    at several positions of a sample."""
+    features = inputs.flatten(1, -2).mean(1) if inputs.dim() > 2 else inputs
+    return features.to(torch.promote_types(features.dtype, torch.float32))
 
 
 def fit_head(network: nn.Module, classes: int) -> None:

@@ -39,6 +39,13 @@ def total_variation(probs: Tensor, others: Tensor) -> Tensor:
     return (probs - others).abs().sum(1) / 2
 
 
+def noisy_and_clean_loss(log_probs: Tensor, soft: Tensor, verified: Tensor) -> tuple[Tensor, Tensor]:
+    """Of noisy samples followed by clean ones: the mean soft cross entropy of the former, and the mean cross entropy of
+    the latter (0 if there are none)."""
+    noisy, clean = log_probs.split([len(soft), len(verified)])
+    return soft_cross_entropy(noisy, soft).mean(), cross_entropy(clean, verified).sum() / max(1, len(verified))
+
+
 def probability_tangent(log_probs: Tensor, tangent: Tensor) -> Tensor:
     """D p from D z: p ⊙ (ż − Σ pż). Its rows sum to zero."""
     probs = log_probs.exp()
