@@ -185,6 +185,16 @@ def test_a_finished_run_resumed_changes_nothing(tmp_path: Path) -> None:
     assert again.labels["label_quality"].tolist() == labels["label_quality"].tolist()
 
 
+def test_what_is_recorded_is_what_was_given_whatever_the_method_makes_of_it(tmp_path: Path) -> None:
+    """The default raises the weight decay of its deployed network; a run resumed from its record is the same run."""
+    done = fit(output=tmp_path / "run", epochs=3, weight_decay=2e-4)
+    assert done.run is not None
+    recorded = done.run.config["train"]
+    assert recorded["weight_decay"] == 2e-4
+    again = fit(output=tmp_path / "run", resume=True, epochs=3, weight_decay=recorded["weight_decay"])
+    assert again.history.equals(done.history)
+
+
 def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.fitting.prepare.seconds_per_plain_step", lambda method, data: 0.1)
     result = fit(method="mslg", epochs=40, time_budget=31.0)

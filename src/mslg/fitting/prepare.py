@@ -70,11 +70,12 @@ def prepare(
         momentum=train.momentum,
         options=train.optimizer_options,
     )
-    optimizers: list[Optimizer] = []
+    optimizers: list[dict[str, Any]] = []  # what they were made with: a method may change it afterwards
 
     def recorded_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        optimizers.append(new_optimizer(parameters))
-        return optimizers[-1]
+        optimizer = new_optimizer(parameters)
+        optimizers.append(used_by(optimizer))
+        return optimizer
 
     def task(length: int) -> Task:
         return Task(
@@ -232,7 +233,7 @@ def _record(
     splits: Splits,
     start: Round,
     method: Method,
-    optimizers: list[Optimizer],
+    optimizers: list[dict[str, Any]],
     epochs: tuple[int, int],
     named: Named,
     used: Mapping[str, Any],
@@ -248,7 +249,7 @@ def _record(
         "noise_rate": method.task.noise_rate,
         "augment": splits.augment.words,
         "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
-        **(used_by(optimizers[0]) if optimizers else {}),
+        **(optimizers[0] if optimizers else {}),
         **start.settings["train"],
     }
     return {
