@@ -101,7 +101,11 @@ WRONG = {
     "unknown table": (("fit", "digits", "--set", "foo.bar=1", "-o", "r"), 1, "unknown table 'foo'"),
     "no output": (("fit", "digits", "--clean", "50"), 2, "name a folder for the run with -o"),
     "no data": (("fit", "-o", "r"), 2, "name the data"),
-    "no clean": (("fit", "digits", "--noise", "uniform", "--rate", "0.4", "-o", "r"), 1, "cross-fitted needs clean samples"),
+    "no clean": (
+        ("fit", "digits", "--noise", "uniform", "--rate", "0.4", "-o", "r"),
+        1,
+        "cross-fitted needs clean samples",
+    ),
     "no rate": (("fit", "digits", "--noise", "uniform", "--clean", "50", "-o", "r"), 1, "needs a rate"),
     "too many clean": (
         ("fit", "digits", "--clean", "9999", "-o", "r"),

@@ -217,5 +217,5 @@ def test_sixty_clean_samples_give_an_error_rate() -> None:
     assert (stated["basis"], stated["samples"], stated["why"], stated["fdr"]) == ("pairs", 60, None, 0.3)
     assert stated["share"]["low"] <= 0.3 <= stated["share"]["high"]
     assert stated["flagged"]["depth"] == int(result.labels["is_label_issue"].sum()) > 0
-    with pytest.raises(ValueError, match="fdr = 0.3 cannot be kept: no clean samples are held out"):
+    with pytest.raises(ValueError, match=r"fdr = 0\.3 cannot be kept: no clean samples are held out"):
         mslg.fit(small_network, source, 60, fdr=0.3, method="mslg", **told)

@@ -17,6 +17,7 @@ import mslg
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
+from mslg.issues.error_rate import NOT_HELD_OUT
 from mslg.issues.from_training import predict_training_samples, rank_training_labels
 from mslg.issues.label_rows import label_frame
 from mslg.methods.cross_entropy import CrossEntropy
@@ -183,7 +184,7 @@ def test_without_held_out_samples_the_summary_says_why_it_states_nothing() -> No
         "basis": "none",
         "samples": 0,
         "fdr": None,
-        "why": "no clean samples are held out: it takes 200 clean samples to hold some out, or a method that cross-fits",
+        "why": NOT_HELD_OUT,
     }
 
 

@@ -176,7 +176,7 @@ def test_a_resumed_run_refuses_other_decisions(first: mslg.Result, tmp_path: Pat
         ({"clean": None, "method": "cross-entropy"}, "the clean samples are not those of"),
         (
             {"method": "pencil"},
-            r"was trained by cross-fitted and cannot be used as a warm start for pencil; pass method= \(--method\) cross-f",
+            r"was trained by cross-fitted and cannot be used as a warm start for pencil; pass method= \(--method\)",
         ),
         ({"from_run": "nowhere"}, "nowhere is not a run's folder"),
     ],
