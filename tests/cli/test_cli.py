@@ -101,7 +101,11 @@ WRONG = {
     "unknown table": (("fit", "digits", "--set", "foo.bar=1", "-o", "r"), 1, "unknown table 'foo'"),
     "no output": (("fit", "digits", "--clean", "50"), 2, "name a folder for the run with -o"),
     "no data": (("fit", "-o", "r"), 2, "name the data"),
-    "no clean": (("fit", "digits", "--noise", "uniform", "--rate", "0.4", "-o", "r"), 1, "mslg needs clean samples"),
+    "no clean": (
+        ("fit", "digits", "--noise", "uniform", "--rate", "0.4", "-o", "r"),
+        1,
+        "cross-fitted needs clean samples",
+    ),
     "no rate": (("fit", "digits", "--noise", "uniform", "--clean", "50", "-o", "r"), 1, "needs a rate"),
     "too many clean": (
         ("fit", "digits", "--clean", "9999", "-o", "r"),
@@ -145,6 +149,7 @@ def test_labels_that_noise_wrote_are_joined_to_their_data(files: Path) -> None:
     assert refused.returncode == 1
     assert "contains only labels, as written by mslg noise and mslg apply" in refused.stderr
     words = ("fit", "digits", "--labels", "noisy.parquet", "--clean", "100", "-o", "run", "--epochs", "2", "--json")
+    words += ("--method", "mslg")
     done = mslg(*words, cwd=files)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["last"]["given/accuracy"] == pytest.approx(0.7, abs=0.02)

@@ -18,6 +18,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trees.image_folder(path / "photos", each=8)
     trees.image_folder(path / "verified", each=2, start=100)
     words = ("--clean", "verified", "-o", "run", "--epochs", "2", "--batch-size", "8", "--set", "network.width=4")
+    words += ("--method", "cross-entropy")
     done = mslg("fit", "photos", *words, "--workers", "0", "--no-compare", "--no-report", cwd=path)
     assert done.returncode == 0, done.stderr
     return path

@@ -330,7 +330,9 @@ def test_other_mistakes_are_named() -> None:
         generic(method="l2rw").fit(X, Y)
     with pytest.raises(ValueError, match=r"unknown method 'mslgg'. Did you mean 'mslg'"):
         generic(method="mslgg").fit(X, Y, clean_mask=MASK)
-    with pytest.raises(ValueError, match=r"unknown setting of mslg in method_settings 'labelrate'. Did you mean"):
+    with pytest.raises(
+        ValueError, match=r"unknown setting of cross-fitted in method_settings 'labelrate'. Did you mean"
+    ):
         generic(method_settings={"labelrate": 1}).fit(X, Y, clean_mask=MASK)
     with pytest.raises(ValueError, match="X has 5 rows of 4 classes, too few"):
         quick().fit(X[:5], [0, 1, 2, 3, 0])

@@ -30,6 +30,7 @@ NOISY = (DATA.x, DATA.given)
 CLEAN = (DATA.clean_x, DATA.clean_y)
 LABEL_RATE = inspect.signature(MSLG).parameters["label_rate"].default
 FAST: dict[str, Any] = {"epochs": 4, "batch_size": 32, "progress": False}
+SHORT: dict[str, Any] = {"method": "mslg", "epochs": 2}  # where the method does not matter
 
 
 def fit(network: Any = small_network, noisy: Any = NOISY, clean: Any = CLEAN, **settings: Any) -> mslg.Result:
@@ -126,15 +127,15 @@ def test_pixels_as_bytes_reach_the_network_as_fractions() -> None:
 
     images = np.random.default_rng(0).integers(0, 256, (240, 2), dtype=np.uint8)
     clean = np.random.default_rng(1).integers(0, 256, (24, 2), dtype=np.uint8)
-    fit(Look, (images, DATA.given), (clean, DATA.clean_y), epochs=2)
+    fit(Look, (images, DATA.given), (clean, DATA.clean_y), epochs=3)
     assert {dtype for dtype, _ in seen} == {torch.float32}
     assert max(value for _, value in seen) == 1.0
 
 
 def test_any_optimizer_and_schedule() -> None:
     for name in ("sgd", "adam", "adamw"):
-        fit(optimizer=name, learning_rate=0.01, epochs=2)
-    result = fit(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01), schedule="steps", epochs=3)
+        fit(optimizer=name, learning_rate=0.01, epochs=3)
+    result = fit(optimizer=lambda p: torch.optim.RMSprop(p, lr=0.01), schedule="steps", method="mslg", epochs=3)
     assert result.history["optim/lr"].tolist() == pytest.approx([0.01, 0.001, 0.0001])
 
 
@@ -184,14 +185,30 @@ def test_a_finished_run_resumed_changes_nothing(tmp_path: Path) -> None:
     assert again.labels["label_quality"].tolist() == labels["label_quality"].tolist()
 
 
+def test_what_is_recorded_is_what_was_given_whatever_the_method_makes_of_it(tmp_path: Path) -> None:
+    """The default raises the weight decay of its deployed network; a run resumed from its record is the same run."""
+    done = fit(output=tmp_path / "run", epochs=3, weight_decay=2e-4)
+    assert done.run is not None
+    recorded = done.run.config["train"]
+    assert recorded["weight_decay"] == 2e-4
+    again = fit(output=tmp_path / "run", resume=True, epochs=3, weight_decay=recorded["weight_decay"])
+    assert again.history.equals(done.history)
+
+
 def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.fitting.prepare.seconds_per_plain_step", lambda method, data: 0.1)
-    result = fit(epochs=40, time_budget=31.0)
+    result = fit(method="mslg", epochs=40, time_budget=31.0)
     # 8 steps an epoch, of 40 epochs 6 at 1, 7 at 2 and 27 at 3.4 plain steps: 2.2 s an epoch
     assert len(result.history) == 13
     assert "13 epochs fit into 31 s; 40 were requested" in caplog.text
     with pytest.raises(ValueError, match="a time budget of 1 s is too short: one epoch takes about 2 s"):
-        fit(epochs=40, time_budget=1.0)
+        fit(method="mslg", epochs=40, time_budget=1.0)
+
+
+def test_a_time_budget_too_short_for_the_stages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslg.fitting.prepare.seconds_per_plain_step", lambda method, data: 0.1)
+    with pytest.raises(ValueError, match=r"budget of 8 s is too short: a run of 2 epochs .* at least 3 epochs"):
+        fit(epochs=40, time_budget=8.0)  # 8 steps an epoch of about 4 plain steps
 
 
 def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) -> None:
@@ -206,19 +223,20 @@ def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mslg.fitting.prepare.seconds_per_plain_step", lambda method, data: 0.1)
-    result = fit(epochs=40, time_budget=31.0, output=tmp_path / "run", resume=True)
+    result = fit(method="mslg", epochs=40, time_budget=31.0, output=tmp_path / "run", resume=True)
     assert len(result.history) == 13
 
 
 def test_a_long_run_announces_its_cost(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.runs.execute.seconds_per_plain_step", lambda method, data: 10.0)
-    fit(epochs=4)
+    fit(method="mslg", epochs=4)
     # 1 of 4 epochs of warm-up, 8 steps an epoch: 8·(1 + 3·3.4)·10 s
     assert "about 15 min of training ahead (4 epochs)" in caplog.text
 
 
 def test_collapsing_labels_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    fit(epochs=8, prior="given", loss="reverse-kl", entropy_weight=1.0, label_rate=3000.0, learning_rate=1.0)
+    more = {"entropy_weight": 1.0, "label_rate": 3000.0, "learning_rate": 1.0}
+    fit(method="mslg", epochs=8, prior="given", loss="reverse-kl", **more)
     told = [record.message for record in caplog.records if "collapsing" in record.message]
     assert 1 <= len(told) <= 2
     assert "try a smaller label_rate or look_ahead, a longer warm_up" in told[0]
@@ -262,23 +280,37 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"clean": (np.concatenate([DATA.clean_x, DATA.x[5:6]]), np.append(DATA.clean_y, 0))},
         "sample '24' of the clean set has the same content as sample '5' of the noisy set",
     ),
-    "no clean set": ({"clean": None}, "mslg needs clean samples and there are none; pass clean="),
+    "no clean set": ({"clean": None}, "cross-fitted needs clean samples and there are none; pass clean="),
     "unknown kind of clean set": ({"clean": "automatic"}, "unknown kind of clean set 'automatic'. Did you mean 'auto'"),
     "number without verified labels": ({"clean": 50}, "the data has no verified labels"),
     "unknown method": ({"method": "mlsg"}, "unknown method 'mlsg'. Did you mean 'mslg'"),
-    "unknown setting": ({"label_rat": 3}, "unknown setting of mslg or of fit 'label_rat'. Did you mean 'label_rate'"),
-    "unknown preset": ({"preset": "relesed"}, "unknown preset of mslg 'relesed'. Did you mean 'released'"),
+    "unknown setting": (
+        {"label_rat": 3},
+        "unknown setting of cross-fitted or of fit 'label_rat'. Did you mean 'label_rate'",
+    ),
+    "setting of another method": (
+        {"look_ahead": 0.1},
+        "unknown setting of cross-fitted or of fit 'look_ahead'; it is one of mslg and meta-weight-net: choose the",
+    ),
+    "setting of many other methods": ({"warm_up": 2}, "'warm_up'; it is one of mslg, mlnt, forward and other methods"),
+    "unknown preset": ({"preset": "fats"}, "unknown preset of cross-fitted 'fats'. Did you mean 'fast'"),
+    "preset of another method": ({"preset": "released"}, "unknown preset of cross-fitted 'released'"),
     "unknown optimizer": ({"optimizer": "sdg"}, "unknown optimizer 'sdg'. Did you mean 'sgd'"),
     "unknown schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin'. Did you mean 'cosine'"),
     "unknown mode": ({"mode": "exakt"}, "unknown mode 'exakt'. Did you mean 'exact'"),
-    "unknown loss": ({"loss": "reverse"}, "unknown loss 'reverse'. Did you mean 'reverse-kl'"),
-    "too short": ({"epochs": 1}, "a run of 1 epoch never reaches MSLG's label learning, .* at least 2 epochs"),
+    "unknown loss": ({"method": "mslg", "loss": "reverse"}, "unknown loss 'reverse'. Did you mean 'reverse-kl'"),
+    "too short": ({"epochs": 2}, "a run of 2 epochs has none left for the deployed network .* at least 3 epochs"),
+    "far too short": ({"epochs": 1}, "a run of 1 epoch never reaches the forward stage .* at least 2 epochs"),
+    "too short for mslg": (
+        {"method": "mslg", "epochs": 1},
+        "a run of 1 epoch never reaches MSLG's label learning, .* at least 2 epochs",
+    ),
     "warm-up too long": (
-        {"warm_up": 9},
+        {"method": "mslg", "warm_up": 9},
         "never reaches MSLG's label learning, which starts after 9; train for at least",
     ),
     "text as a number": ({"label_rate": "abc"}, "label_rate is 'abc'; it must be a number"),
-    "a setting of fit": ({"epoch": 3}, "unknown setting of mslg or of fit 'epoch'. Did you mean 'epochs'"),
+    "a setting of fit": ({"epoch": 3}, "unknown setting of cross-fitted or of fit 'epoch'. Did you mean 'epochs'"),
     "no epochs": ({"epochs": 0}, "epochs is 0; it must be a whole number or left out, 1 or more"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
     "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
@@ -307,15 +339,15 @@ def test_an_iterable_dataset_is_refused_with_the_reason() -> None:
 
 def test_a_class_missing_from_the_clean_set_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     keep = DATA.clean_y != 2
-    fit(clean=(DATA.clean_x[keep], DATA.clean_y[keep]), epochs=2)
+    fit(clean=(DATA.clean_x[keep], DATA.clean_y[keep]), epochs=3)
     assert "the clean set has no sample of: 2." in caplog.text
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
-    fit(output=tmp_path / "run", epochs=2)
+    fit(output=tmp_path / "run", **SHORT)
     with pytest.raises(FileExistsError, match=r"is a finished run; resume it .*--resume.*--force.* another folder"):
-        fit(output=tmp_path / "run", epochs=2)
-    fit(output=tmp_path / "run", epochs=2, force=True)
+        fit(output=tmp_path / "run", **SHORT)
+    fit(output=tmp_path / "run", **SHORT, force=True)
 
 
 def test_a_folder_that_is_no_run_is_never_deleted(tmp_path: Path) -> None:
@@ -327,25 +359,25 @@ def test_a_folder_that_is_no_run_is_never_deleted(tmp_path: Path) -> None:
 
 
 def test_resuming_with_other_data_or_settings_is_refused(tmp_path: Path) -> None:
-    fit(output=tmp_path / "run", epochs=2)
+    fit(output=tmp_path / "run", **SHORT)
     told = f"started with method.label_rate = {LABEL_RATE}, now it is 2.0; resume with the same"
     with pytest.raises(ValueError, match=told):
-        fit(output=tmp_path / "run", epochs=2, resume=True, label_rate=2.0)
+        fit(output=tmp_path / "run", **SHORT, resume=True, label_rate=2.0)
     other = blobs(seed=1)
     with pytest.raises(ValueError, match=r"started with data.fingerprint"):
-        fit(noisy=(other.x, other.given), output=tmp_path / "run", epochs=2, resume=True)
+        fit(noisy=(other.x, other.given), output=tmp_path / "run", **SHORT, resume=True)
 
 
 def test_the_length_of_a_run_is_fixed(tmp_path: Path) -> None:
-    fit(output=tmp_path / "run", epochs=2)
+    fit(output=tmp_path / "run", **SHORT)
     with pytest.raises(ValueError, match="was started with 2 epochs, now 5 are asked for"):
-        fit(output=tmp_path / "run", epochs=5, resume=True)
+        fit(output=tmp_path / "run", method="mslg", epochs=5, resume=True)
 
 
 def test_another_clean_set_is_refused_on_resume(tmp_path: Path) -> None:
-    fit(output=tmp_path / "run", epochs=2)
+    fit(output=tmp_path / "run", **SHORT)
     with pytest.raises(ValueError, match=r"started with data.clean_fingerprint"):
-        fit(clean=(DATA.clean_x + 1, DATA.clean_y), output=tmp_path / "run", epochs=2, resume=True)
+        fit(clean=(DATA.clean_x + 1, DATA.clean_y), output=tmp_path / "run", **SHORT, resume=True)
 
 
 def test_a_folder_with_some_other_config_is_never_deleted(tmp_path: Path) -> None:
@@ -374,13 +406,13 @@ def test_a_dataset_that_changes_its_items_at_random_is_reproducible(tmp_path: Pa
 
 def test_auto_clean_needs_a_warm_up() -> None:
     with pytest.raises(ValueError, match="auto_clean needs a warm_up above 0"):
-        fit(clean="auto", warm_up=0)
+        fit(method="mslg", clean="auto", warm_up=0)
 
 
 def test_true_labels_may_be_unknown_and_never_become_clean_ones() -> None:
     true = DATA.true.copy()
     true[:100] = -1
-    result = fit(true_labels=true, epochs=2)
+    result = fit(true_labels=true, epochs=3)
     assert 0 < result.summary["last"]["given/accuracy"] < 1
     with pytest.raises(ValueError, match="the data has no verified labels"):
         fit(clean=20, true_labels=DATA.true)
@@ -407,14 +439,14 @@ def test_verified_labels_are_checked() -> None:
 
 def test_numbers_that_are_names_are_matched_by_name() -> None:
     names = np.array(["10", "20", "30", "40"])
-    result = fit(noisy=(DATA.x, names[DATA.given]), clean=(DATA.clean_x, names[DATA.clean_y].astype(int)), epochs=2)
+    result = fit(noisy=(DATA.x, names[DATA.given]), clean=(DATA.clean_x, names[DATA.clean_y].astype(int)), **SHORT)
     assert result.classes == ("10", "20", "30", "40")
 
 
 def test_nothing_is_printed_when_progress_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(epochs=2)
+        fit(epochs=3)
     assert capsys.readouterr() == ("", "")
 
 

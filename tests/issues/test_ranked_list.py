@@ -17,6 +17,7 @@ import mslg
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
+from mslg.issues.error_rate import NOT_HELD_OUT
 from mslg.issues.from_training import predict_training_samples, rank_training_labels
 from mslg.issues.label_rows import label_frame
 from mslg.methods.cross_entropy import CrossEntropy
@@ -168,8 +169,9 @@ def test_an_error_rate_that_cannot_be_kept_is_refused_before_training(
     clean: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mslg.fitting.fit.execute", lambda *_, **__: pytest.fail("trained for nothing"))
+    why = "there are no clean samples" if clean is None else "no clean samples are held out"
     settings: dict[str, Any] = {"clean": 240, "hold_out": False} if clean == 0 else {"clean": clean}
-    with pytest.raises(ValueError, match=r"fdr = 0\.1 cannot be kept: no clean samples are held out.*leave fdr out"):
+    with pytest.raises(ValueError, match=rf"fdr = 0\.1 cannot be kept: {why}.*leave fdr out"):
         fit(fdr=0.1, **settings)
     for fdr in (0, 1, 5.0, math.nan):
         with pytest.raises(ValueError, match="above 0 and below 1"):
@@ -182,7 +184,7 @@ def test_without_held_out_samples_the_summary_says_why_it_states_nothing() -> No
         "basis": "none",
         "samples": 0,
         "fdr": None,
-        "why": "no clean samples are held out: it takes 200 clean samples to hold some out",
+        "why": NOT_HELD_OUT,
     }
 
 

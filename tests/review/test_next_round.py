@@ -96,9 +96,9 @@ def test_rounds_add_up(first: mslg.Result, tmp_path: Path, caplog: pytest.LogCap
 
 def test_the_earlier_network_is_where_it_starts(first: mslg.Result) -> None:
     before = first.summary["last"]["test/accuracy"]
-    again = fit(from_run=first, epochs=1, learning_rate=1e-9, finish=0.0)
+    again = fit(from_run=first, epochs=1, learning_rate=1e-9)
     assert again.summary["last"]["test/accuracy"] == pytest.approx(before, abs=0.02)
-    cold = fit(epochs=2, learning_rate=1e-9)
+    cold = fit(epochs=3, learning_rate=1e-9)
     assert cold.summary["last"]["test/accuracy"] < before - 0.2
 
 
@@ -176,7 +176,7 @@ def test_a_resumed_run_refuses_other_decisions(first: mslg.Result, tmp_path: Pat
         ({"clean": None, "method": "cross-entropy"}, "the clean samples are not those of"),
         (
             {"method": "pencil"},
-            r"was trained by mslg and cannot be used as a warm start for pencil; pass method= \(--method\) mslg",
+            r"was trained by cross-fitted and cannot be used as a warm start for pencil; pass method= \(--method\)",
         ),
         ({"from_run": "nowhere"}, "nowhere is not a run's folder"),
     ],
@@ -198,7 +198,7 @@ def test_an_unfinished_run_or_one_without_a_folder_is_no_start(first: mslg.Resul
     with pytest.raises(ValueError, match=r"is not finished .*; finish it: mslg fit -o .*cut --resume"):
         fit(from_run=tmp_path / "cut")
     with pytest.raises(ValueError, match="without a folder; fit with output="):
-        fit(from_run=fit(epochs=2))
+        fit(from_run=fit(epochs=3))
 
 
 def test_bad_decisions_stop_the_run_before_it_begins(tmp_path: Path) -> None:

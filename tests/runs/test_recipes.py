@@ -235,7 +235,7 @@ def test_the_published_label_rate_follows_the_noise(noise: str, rate: float) -> 
 
 def test_a_name_that_changes_nothing_keeps_the_settings_before_it() -> None:
     rate = {"method": {"label_rate": 1.0}}
-    assert merged(rate, {"method": {"name": "mslg"}})["method"] == {"name": "mslg", "label_rate": 1.0}
+    assert merged(rate, {"method": {"name": "cross-fitted"}})["method"] == {"name": "cross-fitted", "label_rate": 1.0}
     assert merged(rate, {"method": {"name": "elr"}})["method"] == {"name": "elr"}
     sizes = {"network": {"hidden": [8]}}
     named: dict[str, dict[str, Any]] = {"network": {"name": "mlp"}}

@@ -20,7 +20,7 @@ from ..data.splits import Splits
 from ..issues.error_rate import check_fdr
 from ..issues.from_training import missing_clean_samples
 from ..methods import METHODS
-from ..registry import expect_name, unknown
+from ..registry import UnknownName, expect_name, unknown
 from ..review.next_round import Round
 from ..runs.execute import Prepared
 from ..runs.folder import Run
@@ -70,11 +70,12 @@ def prepare(
         momentum=train.momentum,
         options=train.optimizer_options,
     )
-    optimizers: list[Optimizer] = []
+    optimizers: list[dict[str, Any]] = []  # what they were made with: a method may change it afterwards
 
     def recorded_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        optimizers.append(new_optimizer(parameters))
-        return optimizers[-1]
+        optimizer = new_optimizer(parameters)
+        optimizers.append(used_by(optimizer))
+        return optimizer
 
     def task(length: int) -> Task:
         return Task(
@@ -115,7 +116,10 @@ def prepare(
         if fitting != epochs:
             log.warning("%d epochs fit into %s; %d were requested", fitting, in_words(options.time_budget), epochs)
             epochs = fitting
-            method = new_method(epochs)
+            try:
+                method = new_method(epochs)
+            except ValueError as error:  # such as a method in stages, each of which needs an epoch
+                raise ValueError(f"a time budget of {in_words(options.time_budget)} is too short: {error}") from None
     used = method_arguments(chosen, method.task)
     record = _record(settings, data, splits, start, method, optimizers, (epochs, asked), chosen, used)
     evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
@@ -188,7 +192,7 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
     arguments = dict(named.arguments)
     for key, value in arguments.items():
         if key not in allowed:
-            raise unknown(f"setting of {name} or of fit", key, [*allowed, *Train.__dataclass_fields__])
+            raise _unknown_setting(name, key, [*allowed, *Train.__dataclass_fields__])
         if key in kinds:
             arguments[key] = check_value(key, value, kinds[key])
     if named.preset is not None:
@@ -196,6 +200,18 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
             raise unknown(f"preset of {name}", named.preset, made.presets or ["(it has none)"])
         arguments = {**made.presets[named.preset](task), **arguments}
     return arguments
+
+
+def _unknown_setting(method: str, key: str, allowed: list[str]) -> ValueError:
+    """The error for a setting that a method does not have; it names the methods that do."""
+    others = [name for name in METHODS.built_in if key in inspect.signature(METHODS.load(name)).parameters]
+    if not others or key == "task":
+        return unknown(f"setting of {method} or of fit", key, allowed)
+    named = " and ".join(others) if len(others) < 3 else f"{', '.join(others[:3])} and other methods"
+    return UnknownName(
+        f"unknown setting of {method} or of fit '{key}'; it is one of {named}: choose the method with method= "
+        "(--method), or leave the setting out"
+    )
 
 
 def device_named(name: str) -> torch.device:
@@ -218,7 +234,7 @@ def _record(
     splits: Splits,
     start: Round,
     method: Method,
-    optimizers: list[Optimizer],
+    optimizers: list[dict[str, Any]],
     epochs: tuple[int, int],
     named: Named,
     used: Mapping[str, Any],
@@ -234,7 +250,7 @@ def _record(
         "noise_rate": method.task.noise_rate,
         "augment": splits.augment.words,
         "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
-        **(used_by(optimizers[0]) if optimizers else {}),
+        **(optimizers[0] if optimizers else {}),
         **start.settings["train"],
     }
     return {

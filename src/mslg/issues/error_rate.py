@@ -35,7 +35,8 @@ SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a facto
 BINS = 1000
 MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
 PER_CLASS = 10  # held-out clean samples, at least, where the noise is estimated from the network's confusion
-NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out"
+NO_CLEAN_SAMPLES = "there are no clean samples"
+NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out, or a method that cross-fits"
 TOO_FEW_PAIRS = "too few held-out clean samples have a given label beside the verified one"
 TOO_FEW_PER_CLASS = (
     f"without given labels of clean samples, at least {PER_CLASS} held-out clean samples per class are needed"
@@ -165,6 +166,8 @@ def estimate_error_rate(
         pairs=evidence.has_pairs,
         classes=int(predictions.given.max()) + 1,
     )
+    if evidence.held_out is None and evidence.in_sample is None and evidence.pairs is None:
+        why = NO_CLEAN_SAMPLES
     held_out = fitted.held_out
     if held_out is None or fitted.log_odds is None or len(log_odds) < 2 or why is not None:
         return ErrorRate(len(log_odds), "none", 0, why or NOTHING_PREDICTED)

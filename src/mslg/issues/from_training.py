@@ -23,7 +23,7 @@ from ..training.evaluation import predictions as predict
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
 from ..training.stacking import floored
-from .error_rate import missing_evidence
+from .error_rate import NO_CLEAN_SAMPLES, missing_evidence
 from .evidence import Evidence, Predictions, VerifiedSamples
 from .ranked_list import LabelIssues, rank_labels
 
@@ -119,6 +119,8 @@ def verified_samples(method: Method, data: Splits, parts: Iterable[Samples | Non
 def missing_clean_samples(data: Splits, *, cross_fits: bool) -> str | None:
     """What these splits lack for an error rate, if anything. A method that cross-fits predicts every clean sample by
     networks that have not seen it."""
+    if not data.drawn_parts:
+        return NO_CLEAN_SAMPLES
     parts = data.drawn_parts if cross_fits else [part for part in (data.select, data.report) if part is not None]
     given = torch.cat([_given(part) for part in parts]) if parts else torch.empty(0)
     return missing_evidence(

@@ -34,7 +34,7 @@ from tests.support.blobs import blobs, small_network
 DATA = blobs(samples=160, clean=200)
 MORE = blobs(samples=360)
 PAIRED = make_source(MORE.x, MORE.given, verified_labels=MORE.true)
-FAST: dict[str, Any] = {"epochs": 3, "batch_size": 32, "progress": False, "compare": True}
+FAST: dict[str, Any] = {"method": "mslg", "epochs": 3, "batch_size": 32, "progress": False, "compare": True}
 KEPT = {"config.toml", "metrics.jsonl", "timing.jsonl", "predictions.json", "summary.json", "done"}
 
 
