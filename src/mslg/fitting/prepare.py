@@ -197,6 +197,11 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
             arguments[key] = check_value(key, value, kinds[key])
     if named.preset is not None:
         if named.preset not in made.presets:
+            others = [other for other in METHODS.built_in if named.preset in METHODS.load(other).presets]
+            if others:
+                raise UnknownName(
+                    f"'{named.preset}' is a preset of {' and '.join(others)}, not of {name}; pass method= (--method)"
+                )
             raise unknown(f"preset of {name}", named.preset, made.presets or ["(it has none)"])
         arguments = {**made.presets[named.preset](task), **arguments}
     return arguments
