@@ -211,7 +211,7 @@ def test_what_is_missing_depends_on_the_method() -> None:
 
 def test_sixty_clean_samples_give_an_error_rate() -> None:
     source = noisy(600)
-    told = {"epochs": 6, "batch_size": 32, "progress": False}
+    told: dict[str, Any] = {"epochs": 6, "batch_size": 32, "progress": False}
     result = mslg.fit(small_network, source, 60, fdr=0.3, **told)
     stated = result.summary["label_errors"]
     assert (stated["basis"], stated["samples"], stated["why"], stated["fdr"]) == ("pairs", 60, None, 0.3)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
-from mslg.methods.cross_fitted.estimates import expectation_maximisation, in_cycle, stacked
+from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
+from mslg.methods.cross_fitted.stages import in_cycle
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
 from mslg.training.stacking import fit_weights, floored

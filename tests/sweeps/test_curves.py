@@ -80,7 +80,7 @@ def test_rows_may_be_sizes_too(tmp_path: Path) -> None:
     text += "".join(f"[rows.'{size} clean']\ndata = {{ clean = {size} }}\n" for size in (50, 100, 200))
     grid = grid_of(tmp_path, text)
     found = panels(grid, made(grid, lambda *_: 0.5), "clean")
-    assert [panel.title for panel in found] == ["mslg"]
+    assert [panel.title for panel in found] == ["cross-fitted"]
     assert found[0].lines["uniform 40 %"].x == [50, 100, 200]
 
 

@@ -68,7 +68,8 @@ def test_only_what_is_missing_is_run(tmp_path: Path, grid: Grid, inline: Inline)
 
 
 def test_a_diverged_run_is_a_result_and_an_error_is_none(tmp_path: Path, inline: Inline) -> None:
-    text = RECIPE + "[rows.mad]\ntrain = { learning_rate = 1e30 }\n[rows.odd]\nmethod = { label_rat = 1.0 }\n"
+    text = RECIPE + '[rows.mad]\nmethod = { name = "mslg" }\ntrain = { learning_rate = 1e30 }\n'
+    text += "[rows.odd]\nmethod = { label_rat = 1.0 }\n"
     grid = grid_of(tmp_path, text)
     chosen = {("mad", "pair-20", 0), ("odd", "pair-20", 0)}
     errors = run_sweep(grid, tmp_path, only=lambda cell: cell.key in chosen)

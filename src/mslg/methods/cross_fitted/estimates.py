@@ -3,7 +3,6 @@ much each prediction counts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ from ...runtime.distributed import averaged, ranks
 from ...training.stacking import fit_weights
 
 EM_STEPS = 30
-CYCLE = 5  # epochs of the first cycle of the learning rate, at least
 CENTRE = (1 / 3, 1 / 3, 1 / 3, 1.0)  # of the weights of three predictions and of the given label, before any evidence
 
 
@@ -123,15 +121,6 @@ def transition_rows(counts: Tensor) -> Tensor:
     """A transition matrix; the row of a class without samples is that of the identity."""
     total = counts.sum(1, keepdim=True)
     return torch.where(total > 0, counts / total.clamp_min(1e-12), torch.eye(len(counts), dtype=counts.dtype))
-
-
-def in_cycle(part: float, epochs: float) -> float:
-    """How far a cycle is, from 0 to 1, at this part of a stage of so many epochs: each cycle is twice as long as the
-    one before it, and the first has CYCLE epochs or more."""
-    cycles = max(1, int(math.log2(epochs / CYCLE + 1)))
-    passed = part * float(2**cycles - 1) + 1
-    number = min(cycles - 1, int(math.log2(passed + 1e-9)))
-    return min(1.0, max(0.0, passed / float(2**number) - 1))
 
 
 def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, classes: int) -> Tensor:

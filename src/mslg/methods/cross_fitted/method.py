@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ...bilevel import Bilevel, Mode
 from ...bilevel.label_table import LabelTable
-from ...data.batch import Batch, call, concat_inputs, map_inputs
+from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import pieces_of
 from ...data.samples import Samples
 from ...data.splits import Splits, is_in
@@ -44,13 +44,13 @@ from .estimates import (
     class_shares,
     expectation_maximisation,
     first_matrix,
-    in_cycle,
     lowest_losses,
     one_hot,
     stacked,
     transition_rows,
 )
 from .fold_networks import FoldNetworks
+from .stages import half, schedule_by_stage, stage_starts
 
 log = logging.getLogger("mslg")
 
@@ -118,16 +118,8 @@ class CrossFitted(FoldNetworks):
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
         self.auto_clean, self.auto_share = auto_clean, auto_share
-        forward = task.warm_up_epochs(noisy_stage, before="the forward stage of cross-fitting")
-        length = max(1, round(forward_stage * task.epochs if forward_stage < 1 else forward_stage))
-        self.starts = (0, forward, 0 if task.warm else forward + length)  # the first epoch of each stage
-        if self.starts[2] >= task.epochs:
-            raise ValueError(
-                f"a run of {task.epochs} epochs has none left for the deployed network after {self.starts[2]} of "
-                f"cross-fitting; train for at least {self.starts[2] + 1} epochs or shorten noisy_stage and "
-                "forward_stage"
-            )
-        self.schedule = self._schedule
+        self.starts = stage_starts(task, noisy_stage, forward_stage)
+        self.schedule = schedule_by_stage(task, self.starts)
         for group in self.optimizer.param_groups:
             if "weight_decay" in group:
                 group["weight_decay"] *= decay
@@ -150,15 +142,6 @@ class CrossFitted(FoldNetworks):
     scale: Tensor
 
     # Stages
-
-    def _schedule(self, progress: float) -> float:
-        """Every stage has the whole of the task's schedule; long ones of fold networks have it several times, so that
-        networks that have not been trained for long, and have memorised little, are among those to choose from."""
-        bounds = [start / self.task.epochs for start in self.starts] + [1.0]
-        stage = max(number for number in range(3) if progress >= bounds[number] - 1e-9)
-        length = bounds[stage + 1] - bounds[stage]
-        part = (progress - bounds[stage]) / length
-        return self.task.schedule(part if stage == 2 else in_cycle(part, length * self.task.epochs))
 
     def _enter(self, stage: int) -> None:
         """Make the networks and tables of this stage, and of those passed over, and drop what is no longer needed."""
@@ -264,9 +247,7 @@ class CrossFitted(FoldNetworks):
         def losses(log_probs: Tensor) -> Tensor:
             return forward_cross_entropy((log_probs + offset).log_softmax(1), batch.label, transition)
 
-        loss, log_probs = self.fit_folds(
-            "corrected", batch, losses, beside=_half(clean), clean_weight=self.clean_weight
-        )
+        loss, log_probs = self.fit_folds("corrected", batch, losses, beside=half(clean), clean_weight=self.clean_weight)
         return StepResult({"loss": loss}, log_probs)
 
     def _finish_second_stage(self, data: Splits) -> None:
@@ -297,7 +278,7 @@ class CrossFitted(FoldNetworks):
         if self._learns_labels(self.epoch) and number % self.label_every == 0:
             scalars["clean/loss"] = self.move_labels(batch, clean)
         soft = self.soft_labels(batch.index)
-        clean, size = _half(clean), len(batch.index)
+        clean, size = half(clean), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
         inputs = concat_inputs([batch.inputs, clean.inputs])
         if self.mixes:
@@ -413,8 +394,3 @@ class CrossFitted(FoldNetworks):
         super().continue_from(state)
         if not self.auto_clean:
             self.chosen = torch.empty(0, dtype=torch.int64)  # there is a clean set now
-
-
-def _half(batch: Batch) -> Batch:
-    """Half of the samples: of the clean ones beside as many noisy ones, enough to learn from and cheaper."""
-    return Batch(batch.index[::2], map_inputs(lambda tensor: tensor[::2], batch.inputs), batch.label[::2])

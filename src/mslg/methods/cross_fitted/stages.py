@@ -1,0 +1,53 @@
+"""The three stages of a run: when each begins, its learning rates, and how many clean samples a step takes."""
+
+from __future__ import annotations
+
+import math
+
+from ...data.batch import Batch, map_inputs
+from ...training.method import Task
+from ...training.schedules import Schedule
+
+CYCLE = 5  # epochs of the first cycle of the learning rate, at least
+
+
+def stage_starts(task: Task, noisy_stage: float, forward_stage: float) -> tuple[int, int, int]:
+    """The first epoch of each stage; a warm start has the last one only. Lengths are fractions of the run, or epochs
+    if ≥ 1."""
+    forward = task.warm_up_epochs(noisy_stage, before="the forward stage of cross-fitting")
+    length = max(1, round(forward_stage * task.epochs if forward_stage < 1 else forward_stage))
+    last = 0 if task.warm else forward + length
+    if last >= task.epochs:
+        raise ValueError(
+            f"a run of {task.epochs} epochs has none left for the deployed network after {last} of cross-fitting; "
+            f"train for at least {last + 1} epochs or shorten noisy_stage and forward_stage"
+        )
+    return 0, forward, last
+
+
+def schedule_by_stage(task: Task, starts: tuple[int, int, int]) -> Schedule:
+    """Every stage has the whole of the task's schedule; long ones of fold networks have it several times, so that
+    networks that have not been trained for long, and have memorised little, are among those to choose from."""
+    bounds = [start / task.epochs for start in starts] + [1.0]
+
+    def schedule(progress: float) -> float:
+        stage = max(number for number in range(3) if progress >= bounds[number] - 1e-9)
+        length = bounds[stage + 1] - bounds[stage]
+        part = (progress - bounds[stage]) / length
+        return task.schedule(part if stage == 2 else in_cycle(part, length * task.epochs))
+
+    return schedule
+
+
+def in_cycle(part: float, epochs: float) -> float:
+    """How far a cycle is, from 0 to 1, at this part of a stage of so many epochs: each cycle is twice as long as the
+    one before it, and the first has CYCLE epochs or more."""
+    cycles = max(1, int(math.log2(epochs / CYCLE + 1)))
+    passed = part * float(2**cycles - 1) + 1
+    number = min(cycles - 1, int(math.log2(passed + 1e-9)))
+    return min(1.0, max(0.0, passed / float(2**number) - 1))
+
+
+def half(batch: Batch) -> Batch:
+    """Half of the samples: of the clean ones beside as many noisy ones, enough to learn from and cheaper."""
+    return Batch(batch.index[::2], map_inputs(lambda tensor: tensor[::2], batch.inputs), batch.label[::2])
