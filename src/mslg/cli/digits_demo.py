@@ -88,7 +88,7 @@ def draw_corrections(corrected: Corrected, path: Path, *, across: int = 10, down
             fontsize=9,
             color="#1a7f37" if right else "#cf222e",
         )
-    figure.suptitle("The 40 labels that MSLG trusts least, and what it would make of them", fontsize=11)
+    figure.suptitle("The 40 labels that are trusted least, and what they would become", fontsize=11)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
