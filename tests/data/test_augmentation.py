@@ -185,6 +185,7 @@ def test_an_augmented_run_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
     noisy = (random.random((48, 1, 8, 8), dtype=np.float32), np.arange(48) % 2)
     clean = (random.random((8, 1, 8, 8), dtype=np.float32), np.arange(8) % 2)
     settings: dict[str, Any] = {
+        "method": "mslg",
         "epochs": 3,
         "batch_size": 8,
         "progress": False,

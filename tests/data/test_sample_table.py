@@ -25,9 +25,9 @@ from tests.support.fitted_blobs import fitted
 def test_a_run_with_all_tables_in_files_ends_as_one_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prior: str
 ) -> None:
-    memory = fitted(tmp_path / "memory", prior=prior)
+    memory = fitted(tmp_path / "memory", method="mslg", prior=prior)
     monkeypatch.setattr(rows, "LARGE", 16)
-    file = fitted(tmp_path / "file", prior=prior)
+    file = fitted(tmp_path / "file", method="mslg", prior=prior)
     made = {path.name for path in (tmp_path / "file" / "tables").iterdir() if "journal" not in path.name}
     more = {"recent_predictions"} if prior == "matrix" else set()
     assert made == {"labels", "predictions", "final_predictions", *more}
@@ -58,7 +58,7 @@ def test_journals_are_emptied_by_an_early_checkpoint(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(MappedSampleTable, "_note", noted)
     monkeypatch.setattr(Run, "save", saved)
-    fitted(tmp_path / "run", prior="given", epochs=2, batch_size=4)
+    fitted(tmp_path / "run", method="mslg", prior="given", epochs=2, batch_size=4)
     assert sum(step > 0 for step in saves) > 2, "some checkpoints must have come in the middle of an epoch"
     noted_a_row = 8 + 4 * 4 + 8 + 4 * 2  # in the journals of both tables
     assert highest <= 2_000 + CHECK_EVERY * 4 * noted_a_row < len(blobs().given) * noted_a_row

@@ -290,11 +290,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "setting of another method": (
         {"look_ahead": 0.1},
-        "unknown setting of cross-fitted or of fit 'look_ahead'; it is one of mslg and meta-weight-net: choose the",
+        "unknown setting of cross-fitted or of fit 'look_ahead'; it is one of mslg, metalabelnet, meta-weight-net and",
     ),
-    "setting of many other methods": ({"warm_up": 2}, "'warm_up'; it is one of mslg, mlnt, forward and other methods"),
+    "setting of many other methods": (
+        {"warm_up": 2},
+        "'warm_up'; it is one of mslg, metalabelnet, mlnt and other methods",
+    ),
     "unknown preset": ({"preset": "fats"}, "unknown preset of cross-fitted 'fats'. Did you mean 'fast'"),
-    "preset of another method": ({"preset": "released"}, "unknown preset of cross-fitted 'released'"),
+    "preset of another method": (
+        {"preset": "released"},
+        "'released' is a preset of mslg, not of cross-fitted; pass method=",
+    ),
     "unknown optimizer": ({"optimizer": "sdg"}, "unknown optimizer 'sdg'. Did you mean 'sgd'"),
     "unknown schedule": ({"schedule": "cosin"}, "unknown schedule 'cosin'. Did you mean 'cosine'"),
     "unknown mode": ({"mode": "exakt"}, "unknown mode 'exakt'. Did you mean 'exact'"),

@@ -1,4 +1,4 @@
-"""Whole runs of MSLG on blobs."""
+"""Whole runs on blobs."""
 
 from __future__ import annotations
 

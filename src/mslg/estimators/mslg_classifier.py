@@ -26,13 +26,13 @@ class MSLGClassifier(Classifier):
         Length of the training before label learning: fraction of the run, or epochs if ≥ 1.
     prior : {"choose", "given", "matrix"}, optional
         What the soft labels start from.
-    start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share
+    start, loss, entropy_weight, loss_scale, finish, mode, recompute, clean_every, auto_share, log_offset
         See `mslg.MSLG`.
     """
 
     SETTINGS: ClassVar = (
         *("label_rate", "look_ahead", "warm_up", "prior", "start", "loss", "entropy_weight", "loss_scale", "finish"),
-        *("mode", "recompute", "clean_every", "auto_share"),
+        *("mode", "recompute", "clean_every", "auto_share", "log_offset"),
     )
 
     def __init__(
@@ -51,6 +51,7 @@ class MSLGClassifier(Classifier):
         recompute: bool | None = None,
         clean_every: int | None = None,
         auto_share: float | None = None,
+        log_offset: float | None = None,
         preset: str | None = None,
         network: Network | None = None,
         hidden: Sequence[int] = (256,),
@@ -79,6 +80,7 @@ class MSLGClassifier(Classifier):
         self.recompute = recompute
         self.clean_every = clean_every
         self.auto_share = auto_share
+        self.log_offset = log_offset
         self.preset = preset
         self.network = network
         self.hidden = hidden

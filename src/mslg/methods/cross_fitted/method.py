@@ -29,7 +29,7 @@ from torch import Tensor
 from ...bilevel import Bilevel, Mode
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call, concat_inputs
-from ...data.sample_table import pieces_of
+from ...data.sample_table import file_if_large, pieces_of
 from ...data.samples import Samples
 from ...data.splits import Splits, is_in
 from ...noise.transition_matrix import smoothed_by_best_prior
@@ -127,7 +127,8 @@ class CrossFitted(FoldNetworks):
         self.steps = 0  # per epoch
         self.clean_steps = CLEAN_STEPS
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
-        self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0)
+        in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
+        self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)
         self.register_buffer("weights", torch.zeros(4, dtype=torch.float64, device=task.device))  # of N, A, B, log T
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
