@@ -31,7 +31,7 @@ SHOWN = {
     "skorch_recipe": (r"soft ([\d.]+)%", 70),
     "tabular": (r"MSLG +test accuracy ([\d.]+)%", 90),
     "text": (r"mslgclassifier +test accuracy ([\d.]+)%", 75),
-    "text_tokens": (r"predicted ([\d.]+)%", 78),
+    "text_tokens": (r"predicted ([\d.]+)%", 74),
 }
 
 

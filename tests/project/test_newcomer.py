@@ -25,8 +25,8 @@ def run(words: list[str], folder: Path) -> str:
 
 @pytest.mark.timeout(1200)
 def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
-    assert "runs/demo/mslg/report.html" in run(["-m", "mslg", "demo"], tmp_path)
-    assert (tmp_path / "runs" / "demo" / "mslg" / "report.html").exists()
+    assert "runs/demo/cross-fitted/report.html" in run(["-m", "mslg", "demo"], tmp_path)
+    assert (tmp_path / "runs" / "demo" / "cross-fitted" / "report.html").exists()
     told = {}
     for kind, block in re.findall(r"^```(python|py|sh)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         if kind == "sh":

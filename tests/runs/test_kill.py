@@ -34,7 +34,7 @@ def test_killed_at_random_moments_and_resumed_it_ends_the_same(tmp_path: Path, t
     np.savez(tmp_path / "clean.npz", X=data.clean_x, y=data.clean_y)
 
     def extra(run: str) -> list[str]:
-        return ["--set", f"table_file={run}/labels.table"] if table == "file" else []
+        return ["--method", "mslg", "--set", f"table_file={run}/labels.table"] if table == "file" else []
 
     whole = start(tmp_path, "whole", *extra("whole"))
     begun = time.monotonic()

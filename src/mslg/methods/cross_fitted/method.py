@@ -313,8 +313,7 @@ class CrossFitted(FoldNetworks):
 
         def clean_loss(logits: Tensor) -> Tensor:
             # Weighted as if the clean samples had the class shares of the noisy ones: otherwise labels drift to theirs.
-            losses = cross_entropy((logits + shift).log_softmax(1), clean.label)
-            return (weight * losses).sum() / weight.sum()
+            return (weight * cross_entropy((logits + shift).log_softmax(1), clean.label)).mean()
 
         self.network.eval()  # predictions as they are deployed: without dropout, with the statistics of all batches
         moved = self.engine(batch.inputs, lambda logits: logits.sum(), clean.inputs, clean_loss, look_ahead=0.0)
