@@ -179,7 +179,9 @@ class FoldNetworks(SingleNetwork):
                 fold = self.clean_fold[batch.index]
                 own = every[fold, torch.arange(len(fold), device=every.device)]
                 parts.append((own if out_of_fold else every.logsumexp(0) - math.log(self.folds)).double().cpu())
-        return torch.cat(parts)
+        # With several processes, batch-norm statistics differ between them; what is estimated from these must not.
+        predicted: Tensor = broadcast_object(torch.cat(parts))
+        return predicted
 
     def predict_drawn(self, name: str, data: Splits) -> Tensor:
         """(n, classes) log-probabilities out of fold of the clean samples to estimate on, then of those held out."""
