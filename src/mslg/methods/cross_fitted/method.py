@@ -34,7 +34,13 @@ from ...data.samples import Samples
 from ...data.splits import Splits, is_in
 from ...noise.transition_matrix import smoothed_by_best_prior
 from ...runtime.distributed import averaged, broadcast_object, gathered
-from ...training.losses import cross_entropy, forward_cross_entropy, log_probability_tangent, soft_cross_entropy
+from ...training.losses import (
+    cross_entropy,
+    forward_cross_entropy,
+    log_probability_tangent,
+    soft_cross_entropy,
+    total_variation,
+)
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import fit_weights, floored
@@ -290,11 +296,9 @@ class CrossFitted(FoldNetworks):
         loss = soft_cross_entropy(noisy, target[:size]).mean()
         verified = soft_cross_entropy(logits[size:].log_softmax(1), target[size:]).mean()
         self.descend(self.optimizer, loss + self.clean_weight * verified)
-        scalars |= {
-            "loss": loss,
-            "labels/changed": (soft.argmax(1) != batch.label).float().mean(),
-            "labels/moved": (soft - self.log_posterior(batch.index).softmax(1)).abs().sum(1).mean() / 2,
-        }
+        scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
+        if self.label_rate > 0:
+            scalars["labels/moved"] = total_variation(soft, self.log_posterior(batch.index).softmax(1)).mean()
         return StepResult(scalars, logits[:size].log_softmax(1))
 
     def _shift(self, dtype: torch.dtype) -> Tensor:
