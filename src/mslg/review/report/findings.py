@@ -105,7 +105,7 @@ def missing(run: ReportData) -> list[str]:
         found.append("which class is labelled as which: this run has no transition matrix")
     last = summary.get("last", {})
     if last.get("test/accuracy") is None and last.get("report/accuracy") is None:
-        found.append("how accurate the model is: there is no test set, and it takes 200 clean samples to hold some out")
+        found.append("how accurate the model is: there is no test set, and all clean samples are trained on")
     return found
 
 
