@@ -177,7 +177,29 @@ def cell(job: tuple[str, str, int], *, root: Path, epochs: int | None) -> dict[s
         "given": round(1 - float(wrong.mean()), 5),
         **{key: round(last[f"{key}/accuracy"], 5) for key in ("suggested", "labels") if f"{key}/accuracy" in last},
         "average_precision": _average_precision(wrong, -result.labels["rank"].to_numpy()) if wrong.any() else None,
+        **_statements(result, wrong),
         "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+def _statements(result: Any, wrong: Any) -> dict[str, Any]:
+    """What the run states about its labels, with the truth: [low, high, truth] of the share of wrong labels, of those
+    that are flagged, and of the first 50."""
+    stated = result.summary["label_errors"]
+    if "share" not in stated:
+        return {}
+    flagged, first = result.labels["is_label_issue"].to_numpy(), result.labels["rank"].to_numpy() < 50
+    about = {"all": (stated["share"], wrong)}
+    if "low" in stated["flagged"]:
+        about["flagged"] = (stated["flagged"], wrong[flagged])
+    for each in stated["precision"]:
+        if each["depth"] == 50:
+            about["first 50"] = (each, wrong[first])
+    return {
+        "statements": {
+            name: [round(each["low"], 4), round(each["high"], 4), round(float(truth.mean()), 4)]
+            for name, (each, truth) in about.items()
+        }
     }
 
 

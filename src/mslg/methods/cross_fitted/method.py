@@ -94,7 +94,7 @@ class CrossFitted(FoldNetworks):
     advice = "a smaller label_rate or learning rate, or more clean samples"
     presets: ClassVar = {
         "meta": lambda task: {"label_rate": 0.3},
-        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 10, "forward_stage": 1 / 10, "clean_ratio": 0.25},
+        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25},
     }
 
     def __init__(
