@@ -19,6 +19,9 @@ def export(
     network: Annotated[
         str | None, typer.Option(help="onnx, pt2: package.module:factory of a network that was made in Python.")
     ] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="onnx, pt2: import the network's code that the run's folder names.")
+    ] = False,
     soft: Annotated[bool, typer.Option("--soft", help="csv: soft labels too, one column p_CLASS per class.")] = False,
     all_: Annotated[
         bool, typer.Option("--all", help="label-studio: all training samples, not only flagged ones.")
@@ -52,6 +55,10 @@ def export(
     """
     from ..review.export import export as write
 
+    if trust_code and network is None:
+        from ..runs.load_model import named_network
+
+        network = named_network(run)
     given: dict[str, Any] = {
         "network": network,
         "soft": soft,

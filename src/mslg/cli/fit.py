@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code
+from ..registry import import_only
+from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code, typed_code
 from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
 from .options import with_settings
 
@@ -107,7 +108,9 @@ def fit(
     tables = _layered(typed, settings or [], recipe, options, trust_code)
     if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
-    result = _fit(tables, decisions, options, progress=not quiet)
+    named = typed_code(typed) | {pair.partition("=")[2].strip() for pair in settings or []}
+    with import_only(None if trust_code else named):
+        result = _fit(tables, decisions, options, progress=not quiet)
     if _is_main_process():
         _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
 

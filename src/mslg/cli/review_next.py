@@ -14,6 +14,10 @@ def review_next(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     count: Annotated[int, typer.Option("-n", "--count", help="Number of samples.")] = 50,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv file to write.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="package.module:factory of the network, if the run was started with one.")
+    ] = None,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Import code that the run's folder names.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
@@ -34,7 +38,7 @@ def review_next(
 
     from ..fitting.review_next import review_next as choose
 
-    rows = choose(run, count=count, workers=workers)
+    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code)
     if output is not None:
         from ..runtime.files import write_atomically
 

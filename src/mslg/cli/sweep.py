@@ -71,13 +71,13 @@ def sweep(
     if dry_run:
         _dry_run(chosen, output, root, as_json)
     elif commands:
-        _commands(grid, chosen, output, root, as_json, device=device, workers=workers)
+        _commands(grid, chosen, output, root, as_json, device=device, workers=workers, trust_code=trust_code)
     else:
         from ..sweeps.pool import default_processes
 
         number = default_processes(device) if processes is None else processes
-        options = {"root": root, "keep_runs": keep_runs, "device": device, "workers": workers}
-        _run(grid, chosen, output, number, as_json, quiet, **options)
+        machine = {"device": device, "workers": workers, "trust_code": trust_code}
+        _run(grid, chosen, output, number, as_json, quiet, root=root, keep_runs=keep_runs, **machine)
 
 
 def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds: list[int] | None) -> list[Cell]:

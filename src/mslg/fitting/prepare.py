@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -267,7 +268,10 @@ def _record(
             **data.record.get("data", {}),
         },
         "noise": dict(data.record.get("noise", {})),
-        "network": {"class": type(method.deployed()).__name__, **data.record.get("network", {})},
+        "network": {
+            "class": type(method.deployed()).__name__,
+            **data.record.get("network", {"made_by": _import_path(data.network)}),
+        },
         "method": {"name": method_name(named), "preset": named.preset, **_constructor_record(method, used)},
         "train": {**train.as_dict(), **in_use},
     }
@@ -289,6 +293,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | bool | int | float | list | tuple):
         return value
     return getattr(value, "__qualname__", type(value).__name__)
+
+
+def _import_path(network: Any) -> str | None:
+    """The name of a function or class that was passed in, to ask for it again: it is never imported by this name."""
+    found = f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', '')}"
+    return found if re.fullmatch(r"[\w.]+:[\w.]+", found) else None
 
 
 def _check_accumulate(train: Train) -> None:

@@ -226,7 +226,7 @@ def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:
         then, now = before.get(table, {}), record[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
-            if key == "fdr":  # how long the list is: no matter of training
+            if key in ("fdr", "made_by"):  # the length of the list, and what the factory is called: not training
                 continue
             if _as_toml(old) != _as_toml(value):
                 raise RunMismatch(

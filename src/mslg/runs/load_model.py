@@ -88,6 +88,12 @@ def with_weights(network: nn.Module | Callable[[], nn.Module], folder: Path) -> 
     return made
 
 
+def named_network(folder: Path) -> str | None:
+    """The network that a folder names, for a caller who trusts it to import code."""
+    name = json.loads((folder / "model.json").read_text())["network"].get("name")
+    return None if name is None else str(name)
+
+
 def describe_model(network: nn.Module, data: Splits, config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of model.json: how to build the network, its classes, its inputs and how they are prepared."""
     with seeded(torch.device("cpu"), 0, "example"):  # a Dataset may change its items at random
@@ -113,12 +119,15 @@ def _maker(path: Path, about: Mapping[str, Any], network: Any, prepare: Augment)
         return found
     settings = dict(about["network"]) if network is None else {"name": network}
     if settings.get("name") is None:
+        by = f" by {settings['made_by']}" if "made_by" in settings else ""
         raise ValueError(
-            f"the network of {path} is a {settings.get('class', 'module')} that was made in Python, so its folder "
-            "cannot say how; pass network=: a module like it, a function that makes one, or package.module:factory"
+            f"the network of {path} is a {settings.get('class', 'module')} that was made in Python{by}, and code named "
+            "in a folder is not imported; pass network=: a module like it, a function that makes one, or its "
+            f"{'name' if by else 'package.module:factory'} (--network)"
         )
     name, weights = settings.pop("name"), settings.pop("weights", None)  # all weights are in the folder
-    settings.pop("class", None)
+    for recorded in ("class", "made_by"):
+        settings.pop(recorded, None)
     unfilled = Model(nn.Identity(), prepare, about)
     example, typed = prepare.measuring(unfilled.example()), network is not None  # code is imported only if typed
     factory = factory_for(name, example, len(about["classes"]), allow_import=typed, **settings)

@@ -22,10 +22,20 @@ from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names,
 # What a run records in addition to its settings.
 RECORDED = {
     "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
-    "network": ("class",),
+    "network": ("class", "made_by"),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
-LIBRARIES = ("torchvision", "timm", "hf")  # "torchvision:resnet50" and "hf:FOLDER" import no untrusted code
+# Settings that may name code, and what may stand before the colon without being code: torchvision:resnet50, hf:FOLDER.
+LIBRARIES = ("torchvision", "timm")
+NAMES_CODE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("method", "name"): (),
+    ("network", "name"): LIBRARIES,
+    ("noise", "network"): LIBRARIES,
+    ("data", "noise"): (),
+    ("data", "features"): LIBRARIES,
+    ("data", "source"): ("hf",),
+    ("data", "clean"): ("hf",),
+}
 
 
 def recipes() -> dict[str, str]:
@@ -139,8 +149,9 @@ def refuse_code(
     settings: Mapping[str, Mapping[str, Any]], typed: Mapping[str, Mapping[str, Any]], file: object
 ) -> None:
     """Raise if settings from a file name code to import that the user has not named on the command line."""
+    allowed = typed_code(typed)
     for table, key, path in _named_code(settings):
-        if typed.get(table, {}).get(key) != path:
+        if path not in allowed:
             option = {"name": f"--{table}", "source": "DATA"}.get(key, f"--{key.replace('_', '-')}")
             raise UntrustedCode(
                 f"{file} names the code {path} ({table}.{key}), and code named in a file is not imported; if you trust "
@@ -148,13 +159,18 @@ def refuse_code(
             )
 
 
+def typed_code(typed: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The import paths that the user has typed, in any table."""
+    return {value for table in typed.values() for value in table.values() if isinstance(value, str) and ":" in value}
+
+
 def _named_code(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Settings of the form package.module:name."""
-    names = [("method", "name"), ("network", "name"), ("noise", "network")]
-    for table, key in [*names, ("data", "source"), ("data", "noise"), ("data", "features")]:
+    for (table, key), libraries in NAMES_CODE.items():
         value = settings.get(table, {}).get(key)
         if not isinstance(value, str):
             continue
         kind, mark, _ = value.partition(":")
-        if mark and kind not in LIBRARIES and not Path(value).exists():
+        is_path = table == "data" and key in ("source", "clean") and Path(value).exists()
+        if mark and kind not in libraries and not is_path:
             yield table, key, value
