@@ -57,6 +57,7 @@ def test_a_model_folder_cannot_name_code(evil: Path, tmp_path: Path) -> None:
     )
     path = tmp_path / "run" / "model.json"
     about = json.loads(path.read_text())
+    (tmp_path / "run" / "checksums.json").unlink()  # a stranger would write a right one
     for name in ("evil:run", "os:system"):
         path.write_text(json.dumps({**about, "network": {"name": name, "command": "touch mark"}}))
         with pytest.raises(UntrustedCode, match=f"'{name}' is code outside mslg"):

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -16,8 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from ..registry import import_only
+from ..runs.finished import read_config
 from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code, typed_code
 from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
+from ..runtime.signals import Interrupted
 from .options import with_settings
 
 
@@ -141,9 +142,13 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
 
     try:
         return fit_settings(tables, decisions=decisions, progress=progress, **options)
-    except KeyboardInterrupt:
-        print(f"interrupted; continue with: mslg fit -o {options['output']} --resume", file=sys.stderr)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        if _is_main_process():
+            place = options["output"]
+            there = (place / "config.toml").exists()
+            how = f"continue with: mslg fit -o {place} --resume" if there else "the run had not begun"
+            print(f"{error or 'interrupted'}; {how}", file=sys.stderr)
+        raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
 
 
 def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
@@ -202,7 +207,7 @@ def _given(tables: Tables, name: str) -> dict[str, Any]:
 
 
 def _of_run(folder: Path) -> Tables:
-    return checked(tomllib.loads((folder / "config.toml").read_text()))
+    return checked(read_config(folder))
 
 
 def _to_start_from(run: Path) -> Tables:

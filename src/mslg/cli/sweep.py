@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..registry import unknown
+from ..runtime.signals import Interrupted
 
 if TYPE_CHECKING:
     from ..sweeps.grid import Cell, Grid
@@ -135,9 +136,9 @@ def _run(
             errors = run_sweep(
                 grid, folder, processes=processes, only=lambda cell: cell.key in wanted, watch=watch, **options
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print(f"interrupted, {standing.headline()}; run the same command to continue", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
     if as_json:
         found = standing.finished.values()
         answer = {

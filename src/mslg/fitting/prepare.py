@@ -263,7 +263,9 @@ def _record(
         "data": {
             "samples": len(source),
             "fingerprint": source.fingerprint(),
+            "known_labels_fingerprint": source.known_labels_fingerprint(),
             "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
+            "test_fingerprint": None if data.test is None else data.test.fingerprint(),
             **start.settings["data"],
             **data.record.get("data", {}),
         },

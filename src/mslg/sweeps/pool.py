@@ -160,6 +160,8 @@ def _serve(pipe: Connection) -> None:
             if os.environ.get("MSLG_DEBUG"):
                 traceback.print_exc()
             pipe.send(Event(job.cell, error=f"{type(error).__name__}: {error}"))
+        except KeyboardInterrupt:  # the sweep ends: the run has saved a checkpoint
+            return
 
 
 def _end_with_parent() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
-from ...issues.labels_file import NAME, read_labels
+from ...issues.labels_file import read_labels, schema_of
 from ...runtime.files import replacing
 from ..folder import Run
 from . import refuse_existing
@@ -19,7 +18,7 @@ def write(run: Run, path: Path, *, force: bool = False, soft: bool = False) -> N
     """One row group at a time: the table may be larger than memory."""
     refuse_existing(path, force)
     classes = run.read_json("classes.json")["classes"]
-    fields = [field for field in pq.read_schema(run.path / NAME) if field.name != "soft_label"]
+    fields = [field for field in schema_of(run.path) if field.name != "soft_label"]
     columns = [field.name for field in fields]
     schema = pa.schema([*fields, *(pa.field(f"p_{name}", pa.float32()) for name in classes if soft)])
     with replacing(path) as temporary, pa_csv.CSVWriter(temporary, schema) as writer:

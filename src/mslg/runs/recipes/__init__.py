@@ -21,7 +21,14 @@ from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names,
 
 # What a run records in addition to its settings.
 RECORDED = {
-    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
+    "data": (
+        "samples",
+        "fingerprint",
+        "known_labels_fingerprint",
+        "clean_fingerprint",
+        "test_fingerprint",
+        "decisions_fingerprint",
+    ),
     "network": ("class", "made_by"),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
