@@ -35,6 +35,10 @@ def export(
     suggested: Annotated[
         bool, typer.Option("--suggested", help="imagefolder: suggested labels of unreviewed samples, not given ones.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="imagefolder: the folder of the files, if it is neither below this one nor beside the run."),
+    ] = None,
     link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file or folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the path as JSON on stdout.")] = False,
@@ -67,6 +71,7 @@ def export(
         "document_root": document_root,
         "suggested": suggested,
         "link": link,
+        "data": data,
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}
     path = write(run, to=to, path=output, force=force, **options)

@@ -146,6 +146,8 @@ def make_source(
     problems = []
     if len(store) != len(numbers):
         problems.append(f"{name} has {len(store)} inputs but {len(numbers)} labels; pass one label per sample")
+    if isinstance(store, TensorStore) and any(0 in tensor.shape[1:] for tensor in leaves(store.tensors)):
+        problems.append(f"{name} has inputs of shape {tuple(leaves(store.tensors)[0].shape)}: there are no values")
     if len(numbers) == 0:
         problems.append(f"{name} has no samples")
     if ids is not None and (len(ids) != len(numbers) or len(set(ids)) != len(ids)):

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..data.augmentation import Augment
+from ..data.batch import leaves
 from ..data.make_splits import make_splits
 from ..data.samples import Samples
 from ..data.source import Source
@@ -36,6 +37,9 @@ from ..training.optimizers import optimizer_factory, used_by
 from ..training.schedules import schedule
 
 log = logging.getLogger("mslg")
+
+MATRICES = 4  # of classes × classes, float64, at a time: counts, transition, its inverse, the evaluation's
+MOST_MATRIX_BYTES = 2**32
 
 
 def prepare(
@@ -61,6 +65,7 @@ def prepare(
         )
     exists = folder is not None and broadcast_object((folder / "config.toml").exists())
     resumed = Run.open(folder) if options.resume and folder is not None and exists else None
+    _refuse_too_many_classes(len(data.train.classes), data.train)
     start = Round.open(train.from_run, decisions, data.train, resumed)
     splits = split_data(settings, data, start, device)
     epochs, asked = start.epochs(train.epochs)
@@ -224,7 +229,15 @@ def device_named(name: str) -> torch.device:
     """The device of this name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the device '{name}' cannot be used here ({why}); use cpu, or auto for the best there is"
+        ) from None
+    return device
 
 
 def _method(named: Named, auto: bool, clean: Any) -> Named:
@@ -312,12 +325,34 @@ def _check_accumulate(train: Train) -> None:
         )
 
 
+def _refuse_too_many_classes(classes: int, source: Source) -> None:
+    """Raise, before training, if matrices of classes × classes would not fit into memory afterwards."""
+    needed, present = MATRICES * 8 * classes**2, len(source.label.unique())
+    few = present < classes // 2  # mostly gaps: somebody's codes, not class numbers
+    most = MOST_MATRIX_BYTES // 8 if few else MOST_MATRIX_BYTES
+    if needed <= most:
+        return
+    hint = f"; only {present} of them occur: number the classes from 0 without gaps, or pass names" if few else ""
+    raise ValueError(
+        f"there are {classes:,} classes, for which judging the labels needs {MATRICES} matrices of classes × classes, "
+        f"{needed / 2**30:.1f} GiB, and at most {most / 2**30:.1f} GiB are used{hint}"
+    )
+
+
 def _check_outputs(method: Method, data: Splits) -> None:
     """Raise, before the first epoch, unless the network returns one logit per class."""
     method.eval()
     # Not in inference mode: tensors that the network creates and keeps in its first pass are used in training too.
-    with torch.no_grad(), method.computing():
-        shape = tuple(method.predict(next(data.in_order()).inputs).shape)
+    inputs = next(data.in_order()).inputs
+    try:
+        with torch.no_grad(), method.computing():
+            shape = tuple(method.predict(inputs).shape)
+    except (RuntimeError, IndexError) as error:
+        kinds = ", ".join(f"{tuple(each.shape[1:])} of {each.dtype}" for each in leaves(inputs))
+        raise ValueError(
+            f"the network cannot take the inputs, {kinds} per sample ({' '.join(str(error).split())[:300]}); take a "
+            "network that fits them, or convert them: integers are passed on as they are, because they may be tokens"
+        ) from error
     method.train()
     if len(shape) != 2 or shape[1] != method.task.classes:
         raise ValueError(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...registry import UntrustedCode, unknown
+from ...runtime.files import regular
 from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names, check_value, hints
 
 # What a run records in addition to its settings.
@@ -60,7 +61,7 @@ def sweeps() -> list[str]:
 def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Tables:
     """A recipe by name, or from a TOML file. Another noise or rate replaces the recipe's own, and with it the settings
     under [by_noise]."""
-    tables = tomllib.loads(recipe_text(name))
+    tables = parsed(recipe_text(name), name)
     if "rows" in tables or "columns" in tables:
         raise ValueError(f"{name} is the recipe of a sweep, not of a single run; run it with: mslg sweep {name} -o DIR")
     by_noise = tables.pop("by_noise", {})
@@ -77,10 +78,19 @@ def recipe_text(name: str) -> str:
         path = Path(name)
         if not path.exists():
             raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
-        return path.read_text()
+        return regular(path).read_text(encoding="utf-8")
     if name not in (known := recipes()):
         raise unknown("recipe", name, known)
     return (resources.files(__name__) / f"{name}.toml").read_text()
+
+
+def parsed(text: str, name: str) -> dict[str, Any]:
+    """The tables of a recipe's text; a mistake in it is an error that names the recipe."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{name} is not valid TOML: {why}") from error
 
 
 def checked(tables: Mapping[str, Any]) -> Tables:
@@ -136,7 +146,7 @@ def value_of(text: str) -> Any:
     """A TOML value, or True and False as Python writes them; anything else is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return {"True": True, "False": False}.get(text, text)
 
 
