@@ -224,7 +224,7 @@ def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) ->
     (tmp_path / "run" / ".labels.parquet.1-ab.partial").write_bytes(b"half")
     (tmp_path / "run" / ".mine.partial").mkdir()
     fit(output=tmp_path / "run", resume=True)
-    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".lock", ".mine.partial"]
 
 
 def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(

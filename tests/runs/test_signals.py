@@ -45,7 +45,7 @@ def fit(folder: Path, **settings: Any) -> mslg.Result:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_saves_in_the_middle_of_an_epoch(tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_signal_saves_within_an_epoch(tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     with pytest.raises(Interrupted) as ended:
         fit(tmp_path / "run", progress=Sends(number, 5))

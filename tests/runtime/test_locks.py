@@ -39,7 +39,9 @@ def holder(folder: Path, *more: str) -> subprocess.Popen[str]:
 def test_a_second_process_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     process = holder(tmp_path / "run", "with a child")
     try:
-        expected = rf"is being written by process {process.pid} on {socket.gethostname()} \(since 20\d\d-.* \d\d:\d\d:\d\d"
+        expected = (
+            rf"is being written by process {process.pid} on {socket.gethostname()} \(since 20\d\d-.* \d\d:\d\d:\d\d"
+        )
         with pytest.raises(locks.FolderInUse, match=expected), locks.writing(tmp_path / "run"):
             pass
     finally:
@@ -54,9 +56,9 @@ def test_a_second_process_is_refused_and_told_who_writes(tmp_path: Path) -> None
 
 
 def test_a_process_excludes_itself(tmp_path: Path) -> None:
-    with locks.writing(tmp_path), pytest.raises(locks.FolderInUse, match="by this process already"):
-        with locks.writing(tmp_path / ".." / tmp_path.name):
-            pass
+    again = locks.writing(tmp_path / ".." / tmp_path.name)
+    with locks.writing(tmp_path), pytest.raises(locks.FolderInUse, match="by this process already"), again:
+        pass
     with locks.writing(tmp_path):
         pass
     assert os.listdir(tmp_path) == [".lock"]  # noqa: PTH208

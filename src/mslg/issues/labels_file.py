@@ -67,6 +67,8 @@ def read_labels(folder: Path, columns: Sequence[str] | None = None) -> Iterator[
     with _opened(folder) as file:
         present = file.schema_arrow.names
         names = present if columns is None else [name for name in columns if name != "path" or name in present]
+        if missing := [name for name in names if name not in present]:
+            raise checksums.DamagedFile(f"{folder / NAME} has no column {missing[0]}; it is not of mslg, or is damaged")
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=names)
 
@@ -77,12 +79,9 @@ def _opened(folder: Path) -> pq.ParquetFile:
     path = folder / NAME
     try:
         file = pq.ParquetFile(regular(path))
-        version, names = (file.schema_arrow.metadata or {}).get(b"format_version", b"1"), file.schema_arrow.names
+        version = (file.schema_arrow.metadata or {}).get(b"format_version", b"1")
     except (pa.ArrowException, OSError) as error:
         raise checksums.DamagedFile(f"{path} is damaged: it is not Parquet ({error})") from error
-    missing = [name for name in SCHEMA.names if name not in names]
-    if missing:
-        raise checksums.DamagedFile(f"{path} has no column {missing[0]}; it was not written by mslg, or is damaged")
     if version != str(FORMAT).encode():
         raise ValueError(f"{path} has format version {version.decode(errors='replace')}, this mslg reads {FORMAT}")
     return file

@@ -195,6 +195,7 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
     from ..fitting.fit import fit_settings
     from ..registry import import_only
     from ..runs.folder import RunMismatch
+    from ..runtime.checksums import DamagedFile
     from ..training.loop import NonFiniteLoss
 
     pipe.send(Event(job.cell))
@@ -216,6 +217,11 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
         except RunMismatch:
             # The folder's name says that the cell is the same: the data, or its location, has changed since.
             result = run(force=True)
+        except DamagedFile as error:
+            assert job.folder is not None
+            log.warning("%s is started over: %s", job.cell.name, error)
+            shutil.rmtree(job.folder)
+            result = run()
     except NonFiniteLoss:
         return finished(job.cell, {"state": "failed"}, [], time.perf_counter() - begun)
     history = result.history.to_dict("records")
