@@ -163,7 +163,15 @@ def test_a_run_on_disk_is_a_readable_folder(tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "run").iterdir()}
     expected = {"config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "model.safetensors", "model.json"}
     expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "clean_samples.parquet"}
-    assert names == expected | {"classes.json", "summary.json", "done", "tensorboard", "model_card.md"}
+    assert names == expected | {
+        "classes.json",
+        "summary.json",
+        "done",
+        "tensorboard",
+        "model_card.md",
+        "checksums.json",
+        ".lock",
+    }
     frame = pd.read_parquet(tmp_path / "run" / "labels.parquet")
     pd.testing.assert_frame_equal(frame.drop(columns="soft_label"), result.labels.drop(columns="soft_label"))
     weights = load_file(tmp_path / "run" / "model.safetensors")
@@ -216,7 +224,7 @@ def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) ->
     (tmp_path / "run" / ".labels.parquet.1-ab.partial").write_bytes(b"half")
     (tmp_path / "run" / ".mine.partial").mkdir()
     fit(output=tmp_path / "run", resume=True)
-    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".lock", ".mine.partial"]
 
 
 def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(

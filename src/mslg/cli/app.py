@@ -20,6 +20,7 @@ from .report import report
 from .review_next import review_next
 from .sweep import sweep
 from .table import table
+from .verify import verify
 
 app = typer.Typer(
     name="mslg",
@@ -36,6 +37,7 @@ app.command()(apply)
 app.command("review-next")(review_next)
 app.command()(export)
 app.command()(check)
+app.command()(verify)
 app.command()(noise)
 app.command()(sweep)
 app.command()(table)

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,8 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code
+from ..registry import import_only
+from ..runs.finished import read_config, read_json
+from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code, typed_code
 from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
+from ..runtime.signals import Interrupted
 from .options import with_settings
 
 
@@ -98,6 +100,23 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
+    asked = [
+        data,
+        method,
+        preset,
+        network,
+        recipe,
+        settings,
+        decisions,
+        *(_of(Data, given) | _of(Train, given)).values(),
+    ]
+    if (
+        options.get("resume")
+        and not any(value not in (None, False) for value in asked)
+        and _finished(options["output"])
+    ):
+        _show_finished(options["output"], report=report, as_json=as_json, quiet=quiet)
+        return
     typed: Tables = {
         "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
         "network": {"name": network},
@@ -107,7 +126,9 @@ def fit(
     tables = _layered(typed, settings or [], recipe, options, trust_code)
     if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
-    result = _fit(tables, decisions, options, progress=not quiet)
+    named = typed_code(typed) | {pair.partition("=")[2].strip() for pair in settings or []}
+    with import_only(None if trust_code else named):
+        result = _fit(tables, decisions, options, progress=not quiet)
     if _is_main_process():
         _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
 
@@ -138,9 +159,31 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
 
     try:
         return fit_settings(tables, decisions=decisions, progress=progress, **options)
-    except KeyboardInterrupt:
-        print(f"interrupted; continue with: mslg fit -o {options['output']} --resume", file=sys.stderr)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        if _is_main_process():
+            place = options["output"]
+            there = (place / "config.toml").exists()
+            how = f"continue with: mslg fit -o {place} --resume" if there else "the run had not begun"
+            print(f"{error or 'interrupted'}; {how}", file=sys.stderr)
+        raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "config.toml").exists() and (folder / "done").exists()
+
+
+def _show_finished(folder: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
+    """There is nothing to resume, and neither data nor network is needed to say so."""
+    if not _is_main_process():
+        return
+    summary = read_json(folder / "summary.json")
+    if as_json:
+        print(json.dumps({key: value for key, value in summary.items() if key != "format_version"}))
+    elif not quiet:
+        print(f"{folder} is finished: there is nothing to resume", file=sys.stderr)
+        page = folder / "report.html"
+        if report and page.exists():
+            print(f"review its labels on this page: {page}", file=sys.stderr)
 
 
 def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
@@ -199,7 +242,7 @@ def _given(tables: Tables, name: str) -> dict[str, Any]:
 
 
 def _of_run(folder: Path) -> Tables:
-    return checked(tomllib.loads((folder / "config.toml").read_text()))
+    return checked(read_config(folder))
 
 
 def _to_start_from(run: Path) -> Tables:

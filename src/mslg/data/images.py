@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from ..runtime.files import regular
+
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
+
+MOST_PIXELS = 100_000_000  # of an image: decoded, 300 MB
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -48,7 +52,8 @@ def read(path: Path, frame: Frame | None, channels: int, inside: Path | None = N
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        with Image.open(path) as image:
+        with Image.open(regular(path)) as image:
+            refuse_huge(image)
             return pixels_of(image, frame, channels)
     except Exception as error:  # Pillow raises nearly anything on a broken file
         return Unreadable(str(path), _reason(error))
@@ -72,7 +77,8 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        with path.open("rb") as file, Image.open(file) as image:
+        with regular(path).open("rb") as file, Image.open(file) as image:
+            refuse_huge(image)
             size: tuple[int, int] = image.size
             kind = image.format
             file.seek(-min(64, path.stat().st_size), os.SEEK_END)
@@ -85,6 +91,12 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
         if isinstance(decoded, Unreadable):
             return decoded
     return size
+
+
+def refuse_huge(image: Image.Image) -> None:
+    """Raise for an image that would fill the memory when decoded, however small its file is."""
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"{image.width} × {image.height} pixels; at most {MOST_PIXELS:,} are read")
 
 
 def refuse_escape(path: Path, inside: Path) -> None:

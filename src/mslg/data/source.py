@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.seeds import seeded
 from .batch import leaves
+from .fingerprint import content_digest
 from .labels import encode_known, encode_labels
 from .stores import DatasetStore, InputStore, TensorStore, store_at
 
@@ -100,16 +100,18 @@ class Source:
         return replace(self, true_label=encode_known(labels, self.classes, len(self), "the true labels"))
 
     def fingerprint(self) -> str:
-        """A short hash of ids, labels and the first inputs: tells whether a run continues on the same data."""
+        """A short hash of ids, given labels and inputs: tells whether a run continues on the same data."""
         digest = hashlib.sha256()
         for content in joined_ids(self.ids):
             digest.update(content)
         digest.update(self.label.contiguous().numpy().data)
-        with seeded(torch.device("cpu"), 0, "fingerprint"):  # a Dataset may transform its items at random
-            for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
-                for tensor in leaves(inputs):
-                    digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(content_digest(self.store))
         return digest.hexdigest()[:16]
+
+    def known_labels_fingerprint(self) -> str | None:
+        """A short hash of the verified and true labels; None if there are none."""
+        known = [labels for labels in (self.verified_label, self.true_label) if labels is not None]
+        return hashlib.sha256(torch.cat(known).numpy().data).hexdigest()[:16] if known else None
 
 
 def make_source(
@@ -144,6 +146,8 @@ def make_source(
     problems = []
     if len(store) != len(numbers):
         problems.append(f"{name} has {len(store)} inputs but {len(numbers)} labels; pass one label per sample")
+    if isinstance(store, TensorStore) and any(0 in tensor.shape[1:] for tensor in leaves(store.tensors)):
+        problems.append(f"{name} has inputs of shape {tuple(leaves(store.tensors)[0].shape)}: there are no values")
     if len(numbers) == 0:
         problems.append(f"{name} has no samples")
     if ids is not None and (len(ids) != len(numbers) or len(set(ids)) != len(ids)):

@@ -97,14 +97,20 @@ def _to_tensors(inputs: Any) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.detach().cpu()
     array = np.asarray(inputs)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)  # torch can do next to nothing with other unsigned types
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind not in "biuf":
         raise TypeError(f"inputs of type {array.dtype} cannot be fed to a network; encode them as numbers first")
     return torch.as_tensor(array)
 
 
 def _as_network_input(tensor: Tensor) -> Tensor:
-    """float64 becomes float32, as the weights are; integers stay integers (they may be tokens)."""
-    return tensor.float() if tensor.dtype == torch.float64 else tensor
+    """Other floats become float32, as the weights are; integers stay integers (they may be tokens)."""
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _scaled(tensor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..data.augmentation import Augment
+from ..data.batch import leaves
 from ..data.make_splits import make_splits
 from ..data.samples import Samples
 from ..data.source import Source
@@ -35,6 +37,9 @@ from ..training.optimizers import optimizer_factory, used_by
 from ..training.schedules import schedule
 
 log = logging.getLogger("mslg")
+
+MATRICES = 4  # of classes × classes, float64, at a time: counts, transition, its inverse, the evaluation's
+MOST_MATRIX_BYTES = 2**32
 
 
 def prepare(
@@ -60,6 +65,7 @@ def prepare(
         )
     exists = folder is not None and broadcast_object((folder / "config.toml").exists())
     resumed = Run.open(folder) if options.resume and folder is not None and exists else None
+    _refuse_too_many_classes(len(data.train.classes), data.train)
     start = Round.open(train.from_run, decisions, data.train, resumed)
     start.check_method(method_name(settings.method))
     splits = split_data(settings, data, start, device)
@@ -225,7 +231,15 @@ def device_named(name: str) -> torch.device:
     """The device of this name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the device '{name}' cannot be used here ({why}); use cpu, or auto for the best there is"
+        ) from None
+    return device
 
 
 def _method(named: Named, auto: bool, clean: Any) -> Named:
@@ -264,12 +278,17 @@ def _record(
         "data": {
             "samples": len(source),
             "fingerprint": source.fingerprint(),
+            "known_labels_fingerprint": source.known_labels_fingerprint(),
             "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
+            "test_fingerprint": None if data.test is None else data.test.fingerprint(),
             **start.settings["data"],
             **data.record.get("data", {}),
         },
         "noise": dict(data.record.get("noise", {})),
-        "network": {"class": type(method.deployed()).__name__, **data.record.get("network", {})},
+        "network": {
+            "class": type(method.deployed()).__name__,
+            **data.record.get("network", {"made_by": _import_path(data.network)}),
+        },
         "method": {"name": method_name(named), "preset": named.preset, **_constructor_record(method, used)},
         "train": {**train.as_dict(), **in_use},
     }
@@ -293,6 +312,12 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__qualname__", type(value).__name__)
 
 
+def _import_path(network: Any) -> str | None:
+    """The name of a function or class that was passed in, to ask for it again: it is never imported by this name."""
+    found = f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', '')}"
+    return found if re.fullmatch(r"[\w.]+:[\w.]+", found) else None
+
+
 def _check_accumulate(train: Train) -> None:
     most = max(1, train.batch_size // 2)
     if train.accumulate > most:
@@ -302,12 +327,34 @@ def _check_accumulate(train: Train) -> None:
         )
 
 
+def _refuse_too_many_classes(classes: int, source: Source) -> None:
+    """Raise, before training, if matrices of classes × classes would not fit into memory afterwards."""
+    needed, present = MATRICES * 8 * classes**2, len(source.label.unique())
+    few = present < classes // 2  # mostly gaps: somebody's codes, not class numbers
+    most = MOST_MATRIX_BYTES // 8 if few else MOST_MATRIX_BYTES
+    if needed <= most:
+        return
+    hint = f"; only {present} of them occur: number the classes from 0 without gaps, or pass names" if few else ""
+    raise ValueError(
+        f"there are {classes:,} classes, for which judging the labels needs {MATRICES} matrices of classes × classes, "
+        f"{needed / 2**30:.1f} GiB, and at most {most / 2**30:.1f} GiB are used{hint}"
+    )
+
+
 def _check_outputs(method: Method, data: Splits) -> None:
     """Raise, before the first epoch, unless the network returns one logit per class."""
     method.eval()
     # Not in inference mode: tensors that the network creates and keeps in its first pass are used in training too.
-    with torch.no_grad(), method.computing():
-        shape = tuple(method.predict(next(data.in_order()).inputs).shape)
+    inputs = next(data.in_order()).inputs
+    try:
+        with torch.no_grad(), method.computing():
+            shape = tuple(method.predict(inputs).shape)
+    except (RuntimeError, IndexError) as error:
+        kinds = ", ".join(f"{tuple(each.shape[1:])} of {each.dtype}" for each in leaves(inputs))
+        raise ValueError(
+            f"the network cannot take the inputs, {kinds} per sample ({' '.join(str(error).split())[:300]}); take a "
+            "network that fits them, or convert them: integers are passed on as they are, because they may be tokens"
+        ) from error
     method.train()
     if len(shape) != 2 or shape[1] != method.task.classes:
         raise ValueError(

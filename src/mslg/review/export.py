@@ -46,8 +46,8 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
         path: a file or a folder; by default one in the run's folder.
         force: replace what is there.
         options: onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,
-            document_root=; imagefolder: decisions=, suggested=, link=. Samples without a decision keep their given
-            label unless suggested=True.
+            document_root=; imagefolder: decisions=, suggested=, link=, data=. Samples without a decision keep their
+            given label unless suggested=True.
 
     Returns:
         The path written.

@@ -35,7 +35,7 @@ DATA = blobs(samples=160, clean=200)
 MORE = blobs(samples=360)
 PAIRED = make_source(MORE.x, MORE.given, verified_labels=MORE.true)
 FAST: dict[str, Any] = {"method": "mslg", "epochs": 3, "batch_size": 32, "progress": False, "compare": True}
-KEPT = {"config.toml", "metrics.jsonl", "timing.jsonl", "predictions.json", "summary.json", "done"}
+KEPT = {"checksums.json", "config.toml", "metrics.jsonl", "timing.jsonl", "predictions.json", "summary.json", "done"}
 
 
 def fit(noisy: Any = None, clean: Any = None, *, network: Any = small_network, **settings: Any) -> mslg.Result:

@@ -10,6 +10,7 @@ Without `path` and `text`, all other columns must be numeric: they are the featu
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
 from difflib import get_close_matches
@@ -18,16 +19,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from ...registry import unknown
+from ...runtime.cells import unescaped
+from ...runtime.files import regular
 from ..images import EscapingPath
-from ..labels import encode_labels
+from ..labels import MOST_CLASSES, encode_labels
 from ..stores import TensorStore
 from ..texts import TextStore, Vocabulary
 from .bundle import Bundle
 from .from_table import image_bundle, refuse_shared_ids, table_bundle
 from .options import Reading
+from .tables import read_parquet
 
 log = logging.getLogger("mslg")
 
@@ -86,8 +91,9 @@ def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
+        regular(path)
         if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+            table = read_parquet(path)
         else:
             names = [str(column) for column in pd.read_csv(path, nrows=0).columns]
             # Class names such as NA or 007 are text, so the types of known columns are not inferred.
@@ -95,7 +101,9 @@ def _read(path: Path) -> pd.DataFrame:
             missing: dict[str, list[str]] = {column: [""] for column in text}
             numbers = {column: ["", "NA", "NaN", "nan"] for column in names if column not in text}
             table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
-    except (ValueError, OSError) as error:
+            for column in text:
+                table[column] = table[column].map(unescaped, na_action="ignore")
+    except (ValueError, OSError, pa.ArrowException, MemoryError, OverflowError, csv.Error) as error:
         raise ValueError(
             f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8) or .parquet"
         ) from error
@@ -147,9 +155,11 @@ def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
                 f"{name} has the {column} {int(numbers.min())}; use class numbers from 0, and −1 where unknown"
             )
     highest = max(int(values.max()) for values in columns.values() if values is not None)
-    names = [str(number) for number in range(min(highest, 10**6) + 1)]
+    names = [str(number) for number in range(min(highest + 1, MOST_CLASSES))]
     if highest >= len(names) or (table["label"] < 0).any():
-        encode_labels(table["label"].to_numpy(), None, name)  # raises with the right message
+        column = next(key for key, values in columns.items() if values is not None and int(values.max()) == highest)
+        wrong = table["label"] if (table["label"] < 0).any() else table[column]
+        encode_labels(wrong.to_numpy(), None, name)  # raises with the right message
     return tuple(names)
 
 
@@ -158,7 +168,7 @@ def _numbers_if_all(values: pd.Series) -> pd.Series | None:
     known = values.dropna()
     if pd.api.types.is_integer_dtype(values.dtype):
         return values.fillna(-1).astype(np.int64)
-    if pd.api.types.is_float_dtype(values.dtype) and (known == known.round()).all():
+    if pd.api.types.is_float_dtype(values.dtype) and (known == known.round()).all() and known.abs().max() < 2**53:
         return values.fillna(-1).astype(np.int64)
     distinct = known.astype("str").unique()
     if not all(_is_number(text) for text in distinct):
@@ -167,7 +177,7 @@ def _numbers_if_all(values: pd.Series) -> pd.Series | None:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
+    return re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) is not None
 
 
 def _check_splits(table: pd.DataFrame, name: str) -> None:

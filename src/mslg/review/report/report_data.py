@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...issues import labels_file
-from ...runs.finished import require_finished
+from ...runs.finished import read_config, read_json, require_finished
+from ...runtime import checksums
 from .cards import Cards, read_cards
 from .label_counts import LabelCounts, count_labels
+
+READ = ("classes.json", "summary.json", labels_file.NAME, "suspects.parquet", "clean_samples.parquet", "metrics.jsonl")
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,18 @@ class ReportData:
 def read_report_data(folder: Path, *, cards: int) -> ReportData:
     """Read a run that has its labels."""
     require_finished(folder, "classes.json", labels_file.NAME, "summary.json")
+    checksums.check(folder, *READ)
+    config = read_config(folder)
     settings = (folder / "config.toml").read_bytes()
-    classes = [str(name) for name in _json(folder / "classes.json")["classes"]]
+    classes = [str(name) for name in read_json(folder / "classes.json")["classes"]]
     found = read_cards(folder, classes, most=cards)
     digest = hashlib.sha256(settings)
     digest.update("\0".join(found.ids).encode())
     return ReportData(
         name=folder.resolve().name,
         settings=settings.decode(),
-        config=tomllib.loads(settings.decode()),
-        summary=_json(folder / "summary.json"),
+        config=config,
+        summary=read_json(folder / "summary.json"),
         history=_history(folder / "metrics.jsonl"),
         classes=classes,
         labels=count_labels(folder, classes),
@@ -54,8 +58,3 @@ def read_report_data(folder: Path, *, cards: int) -> ReportData:
 def _history(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
     return [json.loads(line) for line in lines]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return value
