@@ -192,7 +192,9 @@ class CrossFitted(FoldNetworks):
 
     def relative_cost(self, epoch: int) -> float:
         if epoch < self.starts[1]:
-            return self.folds + 0.2
+            steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)
+            clean = 0.0 if self.auto_clean else min(1.0, self.clean_steps / steps) + FINE_TUNE / self.folds
+            return self.folds * (1 + clean)
         if epoch < self.starts[2]:
             return (1 + self.clean_ratio) * self.folds
         return 1 + self.clean_ratio + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
