@@ -34,7 +34,11 @@ class Row(NamedTuple):
 
 def cells(results: Path) -> list[dict[str, Any]]:
     """The finished runs."""
-    path = results / NAME / "cells.jsonl"
+    return read_cells(results / NAME / "cells.jsonl")
+
+
+def read_cells(path: Path) -> list[dict[str, Any]]:
+    """The runs in a file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -75,9 +79,9 @@ def rows(values: Values) -> list[Row]:
         given, suggested = (100 * statistics.mean(each[key] for each in own) for key in ("given", "suggested"))
         worst = 100 * min(each["suggested"] - each["given"] for each in own)
         precision = [100 * each["average_precision"] for each in own if each["average_precision"] is not None]
-        shown = [setting, f"{given:.1f}", f"{mean['default']:.1f}", f"{best} {mean[best]:.1f}", _signed(*control)]
-        shown += [f"{other} {mean[other]:.1f}", _signed(*rival)] if rivals else ["–", "–"]
-        shown += [f"{mean['meta']:.1f}" if "meta" in mean else "–", _signed(*meta)]
+        shown = [setting, f"{given:.1f}", f"{mean['default']:.1f}", f"{best} {mean[best]:.1f}", signed(*control)]
+        shown += [f"{other} {mean[other]:.1f}", signed(*rival)] if rivals else ["–", "–"]
+        shown += [f"{mean['meta']:.1f}" if "meta" in mean else "–", signed(*meta)]
         shown += [f"{suggested:.1f}", f"{worst:+.1f}", f"{statistics.mean(precision):.1f}" if precision else "–"]
         made.append(Row(setting, shown, given < 99.99, control, rival, meta, suggested - given))
     return made
@@ -185,7 +189,7 @@ def _significant(differences: Any, sign: int) -> int:
     return sum(sign * apart > half for apart, half in differences)
 
 
-def _signed(apart: float, half: float) -> str:
+def signed(apart: float, half: float) -> str:
     if apart != apart:  # NaN
         return "–"
     text = f"{apart:+.1f}" + (f" ± {half:.1f}" if half != float("inf") else "")
