@@ -29,8 +29,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hostile_inputs
 import numpy as np
+
+import hostile_inputs
 
 RESULT = Path(__file__).parent / "results" / "chaos.json"
 HANG, MEMORY = 60, 2 * 2**30  # seconds, bytes

@@ -75,11 +75,10 @@ def array(chance: random.Random, rows: int) -> Any:
     """An array of an odd type or shape."""
     noise = np.random.default_rng(chance.getrandbits(32))
     kind = chance.choice(["f4", "f8", "f2", "i8", "i4", "u1", "u2", "u8", "?", "U3", "S3", "c8", "M8[s]", ">f4", "f16"])
-    shape = chance.choice(
-        [(rows,), (rows, 3), (rows, 0), (rows, 3, 4, 4), (rows, 1), (0, 3), (rows + 1, 3), (), (rows, 2, 2)]
-    )
+    odd = [(rows,), (rows, 0), (rows, 3, 4, 4), (rows, 1), (0, 3), (rows + 1, 3), (), (rows, 2, 2)]
+    shape = chance.choice(odd) if chance.random() < 0.4 else (rows, 3)
     values = noise.normal(size=shape) * chance.choice([1, 1, 1e30, 0])
-    if chance.random() < 0.2 and values.size:
+    if chance.random() < 0.1 and values.size:
         values.flat[0] = chance.choice([np.nan, np.inf, -np.inf])
     with np.errstate(all="ignore"):
         return np.nan_to_num(values).astype("i8").astype(kind) if kind[0] in "MUS" else values.astype(kind)
@@ -97,22 +96,23 @@ def labels(chance: random.Random, rows: int) -> Any:
         lambda: (np.arange(rows) % 2).astype(bool),
         lambda: np.arange(rows + chance.choice([1, -1])) % 2,
     ]
-    return chance.choice(kinds)()
+    return kinds[0]() if chance.random() < 0.3 else chance.choice(kinds)()
 
 
 def npz(chance: random.Random, folder: Path, outside: Path) -> Input:
-    rows = chance.choice([1, 2, 12, 40])
+    rows = chance.choice([1, 2, 12, 40, 40, 40, 40])
     good = {"X": np.random.default_rng(0).normal(size=(rows, 3)).astype("f4"), "y": np.arange(rows) % 2}
     arrays: dict[str, Any] = dict(good)
-    for key in chance.sample(
-        ["X", "y", "id", "verified", "X_test", "y_test", "y_true", "classes", "Z"], chance.randint(1, 3)
-    ):
+    if chance.random() < 0.5:
+        arrays |= {"X_test": good["X"] + 1, "y_test": good["y"]}
+    keys = ["X", "X", "y", "id", "verified", "X_test", "y_test", "y_true", "classes", "Z"]
+    for key in chance.sample(keys, 1 if chance.random() < 0.7 else 3):
         arrays[key] = array(chance, rows) if key.startswith("X") else labels(chance, rows)
-    if chance.random() < 0.1:
+    if chance.random() < 0.05:
         arrays["X"] = np.array([Evil()] * rows, dtype=object)
     content = io.BytesIO()
     (np.savez_compressed if chance.random() < 0.3 else np.savez)(content, **arrays)
-    text = damaged(chance, content.getvalue()) if chance.random() < 0.4 else content.getvalue()
+    text = damaged(chance, content.getvalue()) if chance.random() < 0.2 else content.getvalue()
     if chance.random() < 0.05:
         text = bomb(chance)
     (folder / "data.npz").write_bytes(text)
@@ -161,40 +161,42 @@ class Evil:
 def opened(chance: random.Random, name: str, clean: str | None = None) -> Input:
     """A command that reads data: check as a rule, now and then a run."""
     more = ["--clean", clean] if clean else ["--clean", "2"] if chance.random() < 0.2 else []
-    if chance.random() < 0.8:
+    if chance.random() < 0.6:
         return Input(["check", name, *more])
-    return Input(["fit", name, "-o", "run", "--epochs", "1", "--method", "cross-entropy", *more, *Q])
+    skip = ["--corrupt", "skip", "--workers", "0"] if name == "photos" else []
+    return Input(["fit", name, "-o", "run", "--epochs", "1", "--method", "cross-entropy", *more, *skip, *Q])
 
 
 def table(chance: random.Random, folder: Path, outside: Path) -> Input:
-    rows = chance.choice([0, 1, 8])
-    columns = chance.sample(
-        ["path", "text", "label", "id", "split", "verified_label", "true_label", "a", "b", "labels"], 4
-    )
-    if chance.random() < 0.8:
-        columns = list(dict.fromkeys(["label", *columns]))
-    values = {
-        key: [
-            chance.choice([*TEXTS, *NUMBERS, str(outside), "../secret.png", "1", "cat", "train", "x.png"])
-            for _ in range(rows)
-        ]
-        for key in columns
-    }
-    if chance.random() < 0.3:
-        values = {
-            key: [chance.choice([1, 0, 2.5, None, 10**17, True, [1], {"a": 1}]) for _ in range(rows)] for key in columns
-        }
+    """A table of features, texts or paths of which some columns or cells are odd."""
+    rows = chance.choice([0, 1, 20, 20, 20])
+    cells: list[Any] = [*TEXTS, *NUMBERS, str(outside), "../secret.png", "1", "cat", "train", "x.png"]
+    values: dict[str, list[Any]] = {"label": [chance.choice(["cat", "dog"]) for _ in range(rows)]}
+    kind = chance.choice(["features", "text", "path"])
+    if kind == "features":
+        values |= {key: [chance.gauss(0, 1) for _ in range(rows)] for key in ("a", "b")}
+    else:
+        values[kind] = [f"{'words about' if kind == 'text' else 'x'}{number}" for number in range(rows)]
+    for key in chance.sample(
+        ["id", "split", "verified_label", "true_label", "label", "a", "text", "path", "labels"], 1
+    ):
+        if chance.random() < 0.3:
+            values[key] = [chance.choice([1, 0, 2.5, None, 10**17, True, [1], {"a": 1}]) for _ in range(rows)]
+        else:
+            values[key] = [chance.choice(cells) for _ in range(rows)]
+    if rows and chance.random() < 0.5:
+        values[chance.choice(list(values))][0] = chance.choice(cells)
     if chance.random() < 0.5:
         try:
             pd.DataFrame(values).to_parquet(folder / "data.parquet")
             path = folder / "data.parquet"
-        except Exception:  # noqa: BLE001 - such a table cannot be written
+        except Exception:
             path = folder / "data.csv"
             path.write_text(str(values), errors="replace")
     else:
         path = folder / "data.csv"
         pd.DataFrame(values).to_csv(path, index=False)
-    if chance.random() < 0.4:
+    if chance.random() < 0.2:
         path.write_bytes(damaged(chance, path.read_bytes()))
     return opened(chance, path.name)
 
@@ -216,15 +218,15 @@ def image_folder(chance: random.Random, folder: Path, outside: Path) -> Input:
         for number in range(3):
             path = folder / "photos" / name / f"{number}.{chance.choice(['png', 'jpg', 'gif'])}"
             kind = chance.random()
-            if kind < 0.1:
+            if kind < 0.03:
                 os.mkfifo(path)
-            elif kind < 0.2:
+            elif kind < 0.06:
                 path.symlink_to(outside)
-            elif kind < 0.3:
+            elif kind < 0.09:
                 path.symlink_to(path.parent)
             else:
                 path.write_bytes(
-                    huge if kind < 0.4 else damaged(chance, good.getvalue()) if kind < 0.7 else good.getvalue()
+                    huge if kind < 0.12 else damaged(chance, good.getvalue()) if kind < 0.25 else good.getvalue()
                 )
     return opened(chance, "photos")
 

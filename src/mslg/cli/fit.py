@@ -100,7 +100,7 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    asked = [data, method, preset, network, recipe, settings, decisions]
+    asked: list[Any] = [data, method, preset, network, recipe, settings, decisions]
     asked += [*_of(Data, given).values(), *_of(Train, given).values()]
     changes = any(value not in (None, False) for value in asked)
     if options.get("resume") and not changes and _finished(options["output"]):

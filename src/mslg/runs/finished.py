@@ -60,8 +60,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Inside, files of the folder are put together. If they do not fit, and are not all known to be as they were written,
-    that is an error about the folder; otherwise it is a fault of this package."""
+    """Inside, files of the folder are put together. If they do not fit, and are not all known to be as they were
+    written, that is an error about the folder; otherwise it is a fault of this package."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, AssertionError, pa.ArrowException) as error:
@@ -69,8 +69,8 @@ def reading(folder: Path) -> Iterator[None]:
         if sums and all(checksums.is_right(folder, name, sums) for name in sums):
             raise
         raise ValueError(
-            f"the files in {folder} do not fit together ({type(error).__name__}: {_short(error)}): they were changed, or "
-            "are not of one run"
+            f"the files in {folder} do not fit together ({type(error).__name__}: {_short(error)}): they were changed, "
+            "or are not of one run"
         ) from error
 
 
