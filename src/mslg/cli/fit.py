@@ -100,21 +100,10 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    asked = [
-        data,
-        method,
-        preset,
-        network,
-        recipe,
-        settings,
-        decisions,
-        *(_of(Data, given) | _of(Train, given)).values(),
-    ]
-    if (
-        options.get("resume")
-        and not any(value not in (None, False) for value in asked)
-        and _finished(options["output"])
-    ):
+    asked: list[Any] = [data, method, preset, network, recipe, settings, decisions]
+    asked += [*_of(Data, given).values(), *_of(Train, given).values()]
+    changes = any(value not in (None, False) for value in asked)
+    if options.get("resume") and not changes and _finished(options["output"]):
         _show_finished(options["output"], report=report, as_json=as_json, quiet=quiet)
         return
     typed: Tables = {

@@ -14,6 +14,7 @@ from ..issues.labels_file import read_labels
 from ..registry import import_only
 from ..review.gain import CANDIDATES, choose_reviews
 from ..review.next_round import Round
+from ..runs.finished import reading
 from ..runs.folder import Run
 from ..runs.load_model import with_weights
 from ..runs.recipes import checked, refuse_code, typed_code
@@ -45,8 +46,9 @@ def review_next(
         return run.review_next(count)
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
     opened_run.require_finished("model.safetensors", "labels.parquet")
-    model, data = _opened(opened_run, network, noisy, clean, workers, trust_code)
-    labels, rows = _candidates(opened_run)
+    with reading(opened_run.path):
+        model, data = _opened(opened_run, network, noisy, clean, workers, trust_code)
+        labels, rows = _candidates(opened_run)
     index, ids = data.train.index.tolist(), data.source.ids
     if len(index) != rows or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
         raise ValueError(f"the splits are not those of {opened_run.path}; pass the same data and clean set")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..registry import Entry, Registry, unknown
+from ..runs.finished import reading
 from ..runs.folder import Run
 
 EXPORTS = Registry(
@@ -65,5 +66,6 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
     if "network" in allowed and options.get("network") is None:
         options["network"] = getattr(run, "model", None)  # a result still has its network
     target = opened.path / NAMES[to] if path is None else Path(path)
-    write(opened, target, force=force, **options)
+    with reading(opened.path):
+        write(opened, target, force=force, **options)
     return target

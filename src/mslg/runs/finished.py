@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from ..runtime import checksums
 from ..runtime.files import regular
@@ -52,6 +56,22 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it is not TOML ({_short(error)})") from error
     refuse_newer(path, config.get("format_version", FORMAT))
     return config
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Inside, files of the folder are put together. If they do not fit, and are not all known to be as they were
+    written, that is an error about the folder; otherwise it is a fault of this package."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, AssertionError, pa.ArrowException) as error:
+        sums = checksums.recorded(folder)
+        if sums and all(checksums.is_right(folder, name, sums) for name in sums):
+            raise
+        raise ValueError(
+            f"the files in {folder} do not fit together ({type(error).__name__}: {_short(error)}): they were changed, "
+            "or are not of one run"
+        ) from error
 
 
 def refuse_newer(path: Path, version: object) -> None:

@@ -22,7 +22,7 @@ from ..networks.ensemble import Ensemble
 from ..runtime import checksums
 from ..runtime.files import regular
 from ..runtime.seeds import seeded
-from .finished import read_json
+from .finished import read_json, reading
 
 WEIGHTS = "model.safetensors"
 MOST_VALUES = 2**28  # of one input
@@ -71,8 +71,9 @@ def load_model(
             "one) or of mslg export --to safetensors"
         )
     about = _described(path)
-    steps = _preparation(path, about) if prepare is None else Augment.parse(prepare).prepared()
-    model = Model(with_weights(_maker(path, about, network, steps), path), steps, about)
+    with reading(path):
+        steps = _preparation(path, about) if prepare is None else Augment.parse(prepare).prepared()
+        model = Model(with_weights(_maker(path, about, network, steps), path), steps, about)
     return model.eval()
 
 

@@ -26,6 +26,7 @@ from ..registry import unknown
 
 TABLES = ("data", "noise", "network", "method", "train")
 DEFAULT_METHOD = "cross-fitted"
+MOST, MOST_SIDE = 10_000_001, 10_001  # of epochs, samples of a batch, words; of pixels: more is a slip of the keyboard
 DEFAULT_EPOCHS = 30  # of a run that does not start from another
 
 Tables = dict[str, dict[str, Any]]  # the values that were given, table by table, before defaults are filled in
@@ -92,9 +93,9 @@ class Data(Table):
     features_prepare: tuple[str, ...] | None = _setting(None, "how images are prepared for the features' network")
     subset: int | None = _setting(None, "train on this many samples, class-balanced", least=2)
     reveal_noise: bool = _setting(True, "whether methods may know the rate and matrix of noise generated here")
-    size: int | None = _setting(None, "side of the images in pixels", least=1)
+    size: int | None = _setting(None, "side of the images in pixels", least=1, below=MOST_SIDE)
     channels: int | None = _setting(None, "1 (grey) or 3 (RGB)")
-    words: int | None = _setting(None, "size of the vocabulary for texts", least=1)
+    words: int | None = _setting(None, "size of the vocabulary for texts", least=1, below=MOST)
     clean_from: str | None = _setting(None, '"test": cut the clean samples from the test set')
     test: int | None = _setting(None, "number of test samples, with clean_from or test_from", least=1)
     test_from: str | None = _setting(None, '"train": use verified training samples as the test set, for tuning')
@@ -111,10 +112,14 @@ class Train(Table):
     title: ClassVar[str] = "train"
 
     epochs: int | None = _setting(
-        None, f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.", panel=TRAINING, least=1
+        None,
+        f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.",
+        panel=TRAINING,
+        least=1,
+        below=MOST,
     )
-    batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1)
-    clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1)
+    batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1, below=MOST)
+    clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1, below=MOST)
     optimizer: str | Callable[..., Any] = _setting(
         "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters"
     )
@@ -140,7 +145,7 @@ class Train(Table):
     augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
     class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
-    seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0)
+    seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0, below=2**62)
     fdr: float | None = _setting(
         None,
         "Flag as many labels as possible while keeping the false discovery rate below this, such as 0.1.",
@@ -210,6 +215,10 @@ class Settings:
         for name in tables:
             if name not in TABLES:
                 raise unknown("table", name, TABLES)
+        for name in ("network", "method"):
+            named = tables.get(name, {}).get("name")
+            if named is not None and not isinstance(named, str) and not callable(named):
+                raise ValueError(f"{name}.name is {named!r}; it must be a name (mslg list {name}s)")
         method = Named.of({"name": DEFAULT_METHOD, **tables.get("method", {})})
         return cls(
             made(Data, tables.get("data", {})),
@@ -318,5 +327,5 @@ def _words(choices: tuple[Any, ...], limits: Mapping[str, Any]) -> str:
     if limits.get("above") is not None:
         bounds.append(f"above {limits['above']:g}")
     if limits.get("below") is not None:
-        bounds.append(f"below {limits['below']:g}" if limits["below"] != 1 + 1e-9 else "1 at most")
+        bounds.append(f"below {limits['below']:,}" if limits["below"] != 1 + 1e-9 else "1 at most")
     return " or ".join(kinds) + (f", {' and '.join(bounds)}" if bounds else "")

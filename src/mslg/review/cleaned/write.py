@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ...issues.labels_file import columns_of
 from ...registry import unknown
 from ...runs.export import refuse_existing
+from ...runs.finished import reading
 from ...runs.folder import Run
 from .folder import write_folder
 from .label_studio import write_label_studio
@@ -58,7 +59,8 @@ def write_cleaned(
     files are taken from below the current folder, the folder that contains the run, and `data`."""
     pieces, counts = cleaned_samples(run, decisions, suggested=suggested)
     files: dict[str, Any] = {"link": link, "document_root": document_root, "data": data}
-    return Written(counts, _write(run, path, to, pieces, force=force, **files))
+    with reading(run.path):
+        return Written(counts, _write(run, path, to, pieces, force=force, **files))
 
 
 def export_imagefolder(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...issues import labels_file
-from ...runs.finished import read_config, read_json, require_finished
+from ...runs.finished import read_config, read_json, reading, require_finished
 from ...runtime import checksums
 from .cards import Cards, read_cards
 from .label_counts import LabelCounts, count_labels
@@ -34,6 +34,11 @@ class ReportData:
 
 def read_report_data(folder: Path, *, cards: int) -> ReportData:
     """Read a run that has its labels."""
+    with reading(folder):
+        return _read(folder, cards)
+
+
+def _read(folder: Path, cards: int) -> ReportData:
     require_finished(folder, "classes.json", labels_file.NAME, "summary.json")
     checksums.check(folder, *READ)
     config = read_config(folder)
