@@ -26,7 +26,7 @@ def label_frame(issues: LabelIssues, positions: Tensor | None = None) -> pd.Data
         "id": np.array(samples.ids(positions), dtype=object),
         "given_label": names[given.numpy()],
         "predicted_label": names[torch.where(samples.is_known(positions), probs.argmax(1), given).numpy()],
-        "is_label_issue": (suggested != given).numpy(),
+        "is_label_issue": issues.flagged[positions].numpy(),
         "label_quality": issues.quality[positions].float().numpy(),
         "suggested_label": names[suggested.numpy()],
         "soft_label": pd.Series(list((probs if soft is None else soft).detach().float().cpu().numpy()), dtype=object),

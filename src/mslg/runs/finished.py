@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 
@@ -13,7 +14,17 @@ def require_finished(folder: Path, *results: str) -> None:
     missing = [name for name in results or ("done",) if not (folder / name).exists()]
     if not missing:
         return
+    if (folder / "done").exists() and is_of_issues(folder):
+        raise ValueError(
+            f"{folder} has no {missing[0]}: it was made by `mslg issues`, which trains no model; train one on the "
+            "same data with `mslg fit`"
+        )
     summary = json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {}
     if summary.get("state") == "failed":
         raise ValueError(f"{folder} has no {missing[0]}: its training failed: {summary.get('error')}")
     raise ValueError(f"{folder} is not finished (it has no {missing[0]}); finish it: mslg fit -o {folder} --resume")
+
+
+def is_of_issues(folder: Path) -> bool:
+    """Whether a run was made from another model's probabilities and has no model of its own."""
+    return "issues" in tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))

@@ -90,6 +90,7 @@ def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
         "given": given,
         "suggested": suggested,
         "predicted": number[row["predicted_label"]],
+        "flagged": bool(row["is_label_issue"]),
         "quality": _rounded(row["label_quality"]),
         "soft": [[at, _rounded(soft[at])] for at in best if at in (*best[:BARS], given, suggested)],
         "history": [_rounded(value) for value in row["history_given"]],

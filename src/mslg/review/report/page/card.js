@@ -1,11 +1,13 @@
 // The current sample in full.
 
 const role = (card, number) => (number === card.given ? "given" : number === card.suggested ? "suggested" : "other");
-const flagged = (card) => card.given !== card.suggested;
+const flagged = (card) => card.flagged;
+const corrected = (card) => card.given !== card.suggested;
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
-  return flagged(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, not flagged`;
+  if (!flagged(card)) return `${given}, not flagged`;
+  return corrected(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, no other class is likelier`;
 }
 
 function showCard(card, decision) {

@@ -96,7 +96,7 @@ class Review {
     if (this.card) {
       if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
       else showDecision(this.card, this.decisions.of(this.card));
-      byId("accept").disabled = !flagged(this.card);
+      byId("accept").disabled = !corrected(this.card);
       byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
     }
     this.drawnCard = this.card;
@@ -119,7 +119,7 @@ class Review {
   tile(card) {
     const decision = this.decisions.of(card);
     const told = `Sample ${short(card.id, 40)}, ${words(card)}, ${decision ? KINDS[decision.kind] : "undecided"}`;
-    const arrow = flagged(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
+    const arrow = corrected(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
     const long = className(card.given).length + className(card.suggested).length > 9;
     const caption = element("span", { class: long ? "caption long" : "caption" }, classNamed(card.given, 24, { class: "given" }), ...arrow);
     const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
@@ -171,7 +171,7 @@ class Review {
     if (!card) return;
     if (kind === "relabel" && number === card.given) return this.decide("keep");
     if (kind === "relabel" && number === card.suggested) return this.decide("accept");
-    if (kind === "accept" && !flagged(card)) return this.decide("keep");
+    if (kind === "accept" && !corrected(card)) return this.decide("keep");
     const label = { accept: className(card.suggested), keep: className(card.given), relabel: className(number ?? 0) }[kind] ?? "";
     this.decisions.decide([[card, kind, label]]);
     const at = this.list.indexOf(card);
