@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.open_labels import open_labels, open_verified
@@ -83,7 +83,7 @@ class Issues:
             return rows
         names = np.array(self.classes, dtype=object)
         given, verified = names[self.source.label[known].numpy()], names[self.verified[known].numpy()]
-        soft = torch.eye(len(self.classes))[self.verified[known]].numpy()
+        soft = F.one_hot(self.verified[known], len(self.classes)).float().numpy()
         checked = pd.DataFrame(
             {
                 "id": [self.source.ids[place] for place in known.tolist()],

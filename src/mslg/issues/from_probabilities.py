@@ -29,6 +29,7 @@ class Model:
     values: Array  # (rows, columns)
     row: Array | None = None  # of each sample; None: in the same order
     column: Array | None = None  # of each class; None: in the same order
+    complete: bool = True  # whether there are probabilities for every sample
 
     def __call__(self, positions: Tensor) -> Tensor:
         """(positions, classes) probabilities that sum to 1; NaN where there are none."""
@@ -63,12 +64,13 @@ class Models:
 
     def known(self, samples: int) -> Tensor | None:
         """(samples,) whether every model has probabilities; None if all have."""
+        if all(model.complete for model in self.models):
+            return None
         parts = [
             torch.stack([~model(piece)[:, 0].isnan() for model in self.models]).all(0)
             for piece in pieces_of(torch.arange(samples), self.classes)
         ]
-        found = torch.cat(parts)
-        return None if bool(found.all()) else found
+        return torch.cat(parts)
 
 
 def combined(logs: Tensor, weights: Tensor) -> Tensor:
@@ -144,8 +146,7 @@ def _matched(found: ModelProbabilities, source: Source, classes: tuple[str, ...]
             "with the column id"
         )
     model = Model(values, row, place)
-    _check(model, len(source), len(source.classes), name)
-    return model
+    return replace(model, complete=_check(model, len(source), len(source.classes), name))
 
 
 def _rows(ids: tuple[str, ...], source: Source, name: str) -> Array | None:
@@ -162,21 +163,25 @@ def _rows(ids: tuple[str, ...], source: Source, name: str) -> Array | None:
     return np.array([at[each] for each in source.ids])
 
 
-def _check(model: Model, samples: int, classes: int, name: str) -> None:
-    """Refuse what are no probabilities."""
-    low, high, off = np.inf, -np.inf, 0.0
+def _check(model: Model, samples: int, classes: int, name: str) -> bool:
+    """Refuse what are no probabilities; return whether there are some for every sample."""
+    low, high, off, complete = np.inf, -np.inf, 0.0, True
     for piece in pieces_of(torch.arange(samples), classes):
         rows = piece.numpy() if model.row is None else model.row[piece.numpy()]
         values = model.values[rows]
-        known = values[~np.isnan(values).any(1)] if values.dtype.kind == "f" else values
-        if known.size:
-            low, high = min(low, float(known.min())), max(high, float(known.max()))
-            off = max(off, float(np.abs(known.sum(1, dtype=np.float64) - 1).max()))
+        total = values.sum(1, dtype=np.float64)
+        missing = np.isnan(total)
+        if missing.any():
+            values, total, complete = values[~missing], total[~missing], False
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+            off = max(off, float(np.abs(total - 1).max()))
     if low == np.inf:
         raise ValueError(f"{name} has no probabilities: every row has a NaN")
     if low < 0 or off > ROUNDING:
         what = f"values from {low:.4g} to {high:.4g}, and rows that miss a sum of 1 by up to {off:.4g}"
         raise ValueError(f"{name} has {what}; pass probabilities: a softmax of logits, or scores divided by their sum")
+    return complete
 
 
 def predictions_of(models: Models, source: Source, positions: Tensor) -> Predictions:

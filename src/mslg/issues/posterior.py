@@ -52,8 +52,13 @@ class Posterior:
 
     def __call__(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
         """(samples, classes) probabilities of the true label. `columns` replace log T[·, given] of each sample."""
-        terms = zip(self.weights, self._terms(probs, given, columns), strict=True)
-        return sum((weight * term for weight, term in terms), torch.zeros(())).softmax(1)
+        a, b, *own = self.weights.tolist()
+        log_probs, place = self._log(probs), given.unsqueeze(1)
+        of_given = torch.tensor(own[0], dtype=torch.float64)
+        for weight, term in zip(own[1:], self._confidence(log_probs, given), strict=True):
+            of_given = of_given + weight * term
+        logits = log_probs.mul_(a).add_(self.log_columns[given] if columns is None else columns, alpha=b)
+        return logits.scatter_add_(1, place, of_given.expand(len(given)).unsqueeze(1)).softmax(1)
 
     def transition(self) -> Tensor:
         """(classes, classes) T[k, j] = P(given j | true k)."""
@@ -64,13 +69,17 @@ class Posterior:
         """(samples,) log odds that the given label is wrong."""
         return log_odds_wrong(self(probs, given).gather(1, given.unsqueeze(1)).squeeze(1))
 
-    def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> list[Tensor]:
-        """Five tensors of (samples, classes), one per weight."""
+    def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
+        """(samples, classes, 5) what each weight is multiplied by."""
         log_probs = self._log(probs)
         is_given = F.one_hot(given, probs.shape[1]).double()
-        confidence = torch.stack([log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values], 1)
-        terms = [is_given * term.unsqueeze(1) for term in (confidence - self.centre).unbind(1)]
-        return [log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms]
+        terms = [is_given * term.unsqueeze(1) for term in self._confidence(log_probs, given)]
+        return torch.stack([log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms], 2)
+
+    def _confidence(self, log_probs: Tensor, given: Tensor) -> list[Tensor]:
+        """Two tensors of (samples,): log p_given and log max p, centred."""
+        values = log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values
+        return [value - centre for value, centre in zip(values, self.centre, strict=True)]
 
     def _log(self, probs: Tensor) -> Tensor:
         return ((1 - self.floor) * probs.double() + self.floor / probs.shape[1]).clamp_min(LEAST).log()
@@ -83,20 +92,34 @@ class Posterior:
         probs, given, verified, _, columns = samples
         log_probs = self._log(probs)
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
-        terms = torch.stack(replace(self, centre=centre)._terms(probs, given, columns), 2)
-        bayes = torch.tensor(BAYES, dtype=torch.float64)
-        weights = bayes.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+        terms = replace(self, centre=centre)._terms(probs, given, columns)
+        return replace(self, weights=_fit_weights(terms, verified), centre=centre)
 
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(terms @ weights, verified, reduction="sum")
-            loss = loss + PRIOR_STRENGTH / 2 * ((weights - bayes) ** 2).sum()
-            loss.backward()
-            return loss
 
-        optimizer.step(closure)
-        return replace(self, weights=weights.detach(), centre=centre)
+def _fit_weights(terms: Tensor, label: Tensor, steps: int = 50) -> Tensor:
+    """The weights w that minimise Σ −log softmax(terms · w)_label + PRIOR_STRENGTH/2 · |w − Bayes' rule|², by Newton's
+    method; a step that does not lower it is halved."""
+    bayes = torch.tensor(BAYES, dtype=torch.float64)
+    right = terms[torch.arange(len(label)), label]  # (samples, 5)
+
+    def loss(weights: Tensor) -> Tensor:
+        fit = (terms @ weights).logsumexp(1).sum() - (right @ weights).sum()
+        return fit + PRIOR_STRENGTH / 2 * ((weights - bayes) ** 2).sum()
+
+    weights, value = bayes, loss(bayes)
+    for _ in range(steps):
+        probs = (terms @ weights).softmax(1).unsqueeze(2)
+        weighed = probs * terms
+        mean = weighed.sum(1)  # (samples, 5)
+        gradient = (mean - right).sum(0) + PRIOR_STRENGTH * (weights - bayes)
+        curvature = weighed.flatten(0, 1).t() @ terms.flatten(0, 1) - mean.t() @ mean
+        step = torch.linalg.solve(curvature + PRIOR_STRENGTH * torch.eye(len(weights), dtype=torch.float64), gradient)
+        while not (below := loss(weights - step)) <= value and float(step.abs().max()) > 1e-9:
+            step = step / 2
+        weights, value = weights - step, below
+        if float(step.abs().max()) < 1e-8:
+            break
+    return weights
 
 
 def log_odds_wrong(right: Tensor) -> Tensor:
