@@ -18,6 +18,7 @@ from ..data.readers.probabilities import read_probabilities
 from ..data.source import Source
 from ..issues.from_probabilities import Models, match_classes, predictions_of, weigh_models
 from ..issues.in_sample import in_sample_warning
+from ..issues.kinds import ProblemKinds, confusable_pairs, kind_columns, problem_kinds
 from ..issues.label_rows import label_frame
 from ..issues.posterior import FEWEST
 from ..issues.ranked_list import Flag, LabelIssues, rank_labels
@@ -41,6 +42,7 @@ class Issues:
         source: all samples.
         verified: (samples,) verified class numbers, −1 where unknown.
         models: what they say of every sample.
+        kinds: problems of other kinds, of every sample.
         features: (samples, …) or None.
         settings: how the issues were found.
     """
@@ -52,6 +54,7 @@ class Issues:
     source: Source = field(repr=False)
     verified: Tensor = field(repr=False)
     models: Models = field(repr=False)
+    kinds: ProblemKinds = field(repr=False)
     features: Any = field(repr=False, default=None)
     settings: dict[str, Any] = field(repr=False, default_factory=dict)
 
@@ -74,8 +77,8 @@ class Issues:
     @cached_property
     def labels(self) -> pd.DataFrame:
         """One row per sample in the order of the input: id, given_label, predicted_label, is_label_issue,
-        label_quality, suggested_label, soft_label, rank, and verified_label where any was passed. A verified sample is
-        no longer ranked: its suggested label is the verified one."""
+        label_quality, suggested_label, soft_label, rank, kind (of problem) with its scores, and verified_label where
+        any was passed. A verified sample is no longer ranked: its suggested label is the verified one."""
         rows = label_frame(self.ranked)
         rows.index = pd.Index(self.positions.numpy())
         known = (self.verified >= 0).nonzero().flatten()
@@ -176,6 +179,15 @@ def find_label_issues(
     suspicious = in_sample_warning(predictions, evidence.held_out)
     ranked = rank_labels(predictions, evidence, fdr=fdr, flag=flag)
     ranked = replace(ranked, predictions=replace(predictions, soft_labels=ranked.posterior_of))
+    kinds = problem_kinds(
+        lambda places: ranked.posterior(together(places), source.label[places]),
+        len(source),
+        len(source.classes),
+        shown,
+        (known >= 0).nonzero().flatten().numpy(),
+    )
+    columns = kind_columns(kinds, unverified.numpy(), ranked.flagged.numpy(), source.ids)
+    ranked = replace(ranked, kinds=columns)
     errors = ranked.error_rate_summary()
     if errors["why"] is not None:
         errors["why"] = _why_unknown(len(source) - len(unverified))
@@ -185,6 +197,8 @@ def find_label_issues(
         "clean_samples": {"verified": len(source) - len(unverified)},
         "label_errors": errors,
         "label_issues": int(ranked.flagged.sum()),
+        "kinds": kinds.counts(source.label.numpy()),
+        "confusable_pairs": confusable_pairs(kinds, source.classes),
     }
     if len(models) > 1:
         summary["model_weights"] = together.weights.tolist()
@@ -197,7 +211,7 @@ def find_label_issues(
         "fdr": fdr,
         "flag": None if fdr is not None else flag,
     }
-    return Issues(summary, source.classes, warnings, ranked, source, known, together, shown, settings)
+    return Issues(summary, source.classes, warnings, ranked, source, known, together, kinds, shown, settings)
 
 
 def _why_unknown(verified: int) -> str:

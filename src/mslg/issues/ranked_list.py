@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ class LabelIssues:
     likeliest: Tensor  # (samples,) class; the given one where there is no prediction
     fdr: float | None = None
     limit: int | None = None  # how many labels are flagged, worst first; None: all with a likelier class
+    kinds: Mapping[str, Any] = field(default_factory=dict)  # further columns of the table: other kinds of problem
 
     @cached_property
     def order(self) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -31,6 +32,8 @@ log = logging.getLogger("mslg")
 
 FORMAT = 1
 MOST = 1_000  # suspects that are kept
+MOST_OTHERS = 300  # of them that were not among the worst labels
+OTHER_KINDS = ["near duplicate", "no class"]
 NEAREST = 4  # clean samples beside each
 SIDE, CLEAN_SIDE = 224, 64  # pixels of their pictures
 HISTORY = {
@@ -59,8 +62,15 @@ def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Spli
 
 
 def worst_labels(issues: LabelIssues) -> Tensor:
-    """Positions of the suspects among the ranked samples. Samples without a prediction are none."""
-    return issues.order[: min(MOST, issues.ranked)].long()
+    """Positions of the suspects among the ranked samples: the worst labels and, among the others, problems of another
+    kind. Samples without a prediction are none."""
+    order = issues.order[: issues.ranked].long()
+    kind = issues.kinds.get("kind")
+    if kind is None or len(order) <= MOST:
+        return order[:MOST]
+    further = order[MOST:]
+    further = further[torch.from_numpy(np.isin(kind[further.numpy()], OTHER_KINDS))][:MOST_OTHERS]
+    return torch.cat([order[: MOST - len(further)], further])
 
 
 def write_suspect_files(

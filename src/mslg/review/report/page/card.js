@@ -19,6 +19,7 @@ function showCard(card, decision) {
     ...label("Given", "given", card.given),
     ...label("Suggested", "suggested", card.suggested),
     ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
+    ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
     element("dt", { title: "Probability that the given label is right" }, "Quality"),
     element("dd", { class: "quality-row" }, bar(card.quality, "quality"), element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2))),
   );
