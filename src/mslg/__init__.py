@@ -15,6 +15,7 @@ _LAZY = {
     "write_report": "mslg.review.report",
     "export": "mslg.review.export",
     "load_model": "mslg.runs.load_model",
+    "load_run": "mslg.fitting.load_run",
     "Batch": "mslg.data.batch",
     "Bilevel": "mslg.bilevel",
     "LabelTable": "mslg.bilevel.label_table",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .data.readers import DATASETS
     from .estimators import MSLGClassifier, NoisyLabelClassifier
     from .fitting.fit import fit
+    from .fitting.load_run import load_run
     from .fitting.result import Result
     from .fitting.review_next import review_next
     from .methods import METHODS
@@ -66,6 +68,7 @@ __all__ = [
     "export",
     "fit",
     "load_model",
+    "load_run",
     "mslg_step",
     "review_next",
     "write_report",

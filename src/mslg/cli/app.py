@@ -16,6 +16,7 @@ from .fit import fit
 from .list import list_
 from .noise import noise
 from .plot import plot
+from .predict import predict
 from .report import report
 from .review_next import review_next
 from .sweep import sweep
@@ -34,6 +35,7 @@ app.command()(fit)
 app.command()(report)
 app.command()(apply)
 app.command("review-next")(review_next)
+app.command()(predict)
 app.command()(export)
 app.command()(check)
 app.command()(noise)
