@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..data.sample_table import SampleTable, file_if_large
+from ..networks.compiled import uncompiled
 from ..networks.head import find_head
 from ..runtime.distributed import broadcast_module
 from ..runtime.precision import Precision
@@ -84,12 +85,14 @@ class Task:
             if not isinstance(self.network, nn.Module):
                 network = self.network()
             elif self._start is None:
-                network, self._start = self.network, copy.deepcopy(self.network)
+                network = uncompiled(self.network)
+                self._start = copy.deepcopy(network)
             else:
                 network = copy.deepcopy(self._start)
                 for module in [self.head(network)] if self.pretrained else network.modules():
                     if callable(draw := getattr(module, "reset_parameters", None)):
                         draw()
+        network = uncompiled(network)
         self._made += 1
         if self.sync_batch_norm:
             synchronize(network)
