@@ -12,6 +12,7 @@ from torch.utils.data import (
     SequentialSampler,
     Subset,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from .dataset_store import loader_options
@@ -96,7 +97,8 @@ def _hugging_face(rows: Any, items: Items, name: str, classes: Sequence[str] | N
 def _sampled(loader: DataLoader[Any], name: str) -> Any:
     """The Dataset of a loader. The order of batches is the run's own, so a sampler may only choose samples."""
     sampler = loader.sampler
-    if isinstance(loader.dataset, IterableDataset) or isinstance(sampler, RandomSampler | SequentialSampler):
+    drawn = RandomSampler | SequentialSampler | WeightedRandomSampler  # of the last, `fit` takes the weights
+    if isinstance(loader.dataset, IterableDataset) or isinstance(sampler, drawn):
         return loader.dataset
     if isinstance(sampler, SubsetRandomSampler):
         return Subset(loader.dataset, list(sampler.indices))

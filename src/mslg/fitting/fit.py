@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from ..data.from_python import Items, as_source
 from ..registry import expect_name
@@ -42,6 +42,7 @@ def fit(
     classes: Sequence[str] | None = None,
     key: int | str | None = None,
     loader: Mapping[str, Any] | None = None,
+    sample_weights: Any = None,
     **settings: Any,
 ) -> Result:
     """Train a network on noisy labels and learn better ones.
@@ -65,6 +66,8 @@ def fit(
         classes: the class names, in the order of the logits, if not all of them occur or numbers need names.
         key: the position or key of a sample's name in the items of an iterable Dataset.
         loader: options of a DataLoader with which Datasets are read, such as num_workers and collate_fn.
+        sample_weights: (samples,) how often each noisy sample is drawn, relative to the others; a DataLoader's
+            WeightedRandomSampler does the same.
         **settings: any field of `mslg.runs.settings.Train` (epochs, batch_size, learning_rate, from_run, …) or of
             `mslg.runs.settings.Options` (output, resume, device, compare, …), or an argument of the method's
             constructor.
@@ -76,6 +79,8 @@ def fit(
     settings["from_run"] = _folder_of(settings.get("from_run"))
     if "batch_size" not in settings and isinstance(noisy, DataLoader) and noisy.batch_size is not None:
         settings["batch_size"] = noisy.batch_size
+    if sample_weights is None and isinstance(noisy, DataLoader) and isinstance(noisy.sampler, WeightedRandomSampler):
+        sample_weights = noisy.sampler.weights
     train = made(Train, {key: value for key, value in settings.items() if key in TRAIN})
     arguments = {key: value for key, value in settings.items() if key not in OPTIONS | TRAIN}
     items = Items(label, key, loader)
@@ -92,6 +97,7 @@ def fit(
         clean,
         None if test is None else as_source(test, "the test set", source, items=items),
         transition=None if transition is None else torch.as_tensor(transition),
+        weights=None if sample_weights is None else torch.as_tensor(sample_weights, dtype=torch.float64),
     )
     return run(Settings(train=train, method=Named(method, preset, arguments)), data, options, head, decisions)
 

@@ -21,7 +21,7 @@ from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names,
 
 # What a run records in addition to its settings.
 RECORDED = {
-    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
+    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint", "weights_fingerprint"),
     "network": ("class",),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
