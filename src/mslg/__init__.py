@@ -22,6 +22,7 @@ _LAZY = {
     "MSLG": "mslg.methods.mslg.method",
     "MSLGClassifier": "mslg.estimators",
     "NoisyLabelClassifier": "mslg.estimators",
+    "label_step": "mslg.methods.mslg.step",
     "mslg_step": "mslg.methods.mslg.step",
     "Method": "mslg.training.method",
     "Task": "mslg.training.method",
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from .fitting.review_next import review_next
     from .methods import METHODS
     from .methods.mslg.method import MSLG
-    from .methods.mslg.step import mslg_step
+    from .methods.mslg.step import label_step, mslg_step
     from .networks import NETWORKS
     from .noise import NOISES
     from .review.export import export
@@ -67,6 +68,7 @@ __all__ = [
     "Task",
     "export",
     "fit",
+    "label_step",
     "load_model",
     "load_run",
     "mslg_step",

@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..data.batch import Inputs
 from ..networks.compiled import uncompiled
 from ..networks.head import find_head
+from ..networks.optimizer import check_optimizer
 from ..registry import expect_name
 from ..runtime.distributed import averaged
 from ..runtime.precision import gradient
@@ -107,6 +110,7 @@ class Bilevel:
                 raise ValueError("the head has no trainable parameter; unfreeze it, or name another layer with head=")
         self.names = list(trainable)
         self.parameters: list[Tensor] = list(trainable.values())
+        self._optimizers: WeakSet[Optimizer] = WeakSet()  # known to be of this network
         self._unused: set[str] | None = None  # parameters without a gradient, once it is known
 
     def __call__(
@@ -195,6 +199,12 @@ class Bilevel:
         *used, loss = averaged([*(g for g in gradients if g is not None), loss.detach()])
         remaining = iter(used)
         return [None if g is None else next(remaining) for g in gradients], loss
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """Raise if an optimizer holds parameters of another network."""
+        if optimizer not in self._optimizers:
+            check_optimizer(optimizer, self.network)
+            self._optimizers.add(optimizer)
 
     def _check_used(self, gradients: Sequence[Tensor | None]) -> None:
         """Name, once, the parameters that the clean loss does not depend on: labels cannot be learned through them."""
