@@ -327,7 +327,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of fit": ({"epoch": 3}, "unknown setting of cross-fitted or of fit 'epoch'. Did you mean 'epochs'"),
     "no epochs": ({"epochs": 0}, "epochs is 0; it must be a whole number or left out, 1 or more"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
-    "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
+    "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(2, 3\) but the data has 4 classes"),
     "batch size": ({"batch_size": 1}, "batch_size is 1; a batch needs at least 2"),
     "three arrays": ({"noisy": (DATA.x, DATA.given, DATA.true)}, "pass .inputs, labels. or a Dataset"),
     "text as inputs": ({"noisy": (np.array(["a"] * 240), DATA.given)}, "cannot be fed to a network"),
@@ -347,7 +347,9 @@ def test_an_iterable_dataset_is_refused_with_the_reason() -> None:
         def __iter__(self) -> Any:
             return iter([])
 
-    with pytest.raises(TypeError, match=r"a map-style Dataset with __len__ and __getitem__ is needed"):
+    with pytest.raises(
+        TypeError, match=r"an iterable Stream.* pass key=.* or a map-style Dataset with __len__ and __getitem__"
+    ):
         fit(noisy=Stream())
 
 

@@ -17,6 +17,7 @@ from .issues import issues
 from .list import list_
 from .noise import noise
 from .plot import plot
+from .predict import predict
 from .report import report
 from .review_next import review_next
 from .sweep import sweep
@@ -37,6 +38,7 @@ app.command()(issues)
 app.command()(report)
 app.command()(apply)
 app.command("review-next")(review_next)
+app.command()(predict)
 app.command()(export)
 app.command()(check)
 app.command()(verify)

@@ -12,7 +12,7 @@ import typer
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    to: Annotated[str, typer.Option(help="onnx, pt2, safetensors, label-studio, csv or imagefolder.")],
+    to: Annotated[str, typer.Option(help="onnx, pt2, safetensors, huggingface, label-studio, csv or imagefolder.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file or folder; by default one in the run's folder.")
     ] = None,
@@ -52,6 +52,8 @@ def export(
     mslg export runs/first --to onnx
 
     mslg export runs/first --to csv -o labels.csv --soft
+
+    mslg export runs/first --to huggingface -o hub
 
     mslg export runs/photos --to imagefolder -o relabelled/ --suggested --link
 

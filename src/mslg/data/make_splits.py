@@ -41,6 +41,7 @@ def make_splits(
     augment: Augment = UNCHANGED,
     augment_clean: bool = False,
     class_balance: bool = False,
+    weights: Tensor | None = None,
 ) -> Splits:
     """Split the data into training samples and clean parts.
 
@@ -58,6 +59,7 @@ def make_splits(
         augment: transforms for training batches.
         augment_clean: whether clean batches are augmented too.
         class_balance: whether training batches are drawn such that given classes are equally frequent.
+        weights: (samples of `noisy`,) how often each sample is drawn, relative to the others.
     """
     if batch_size < 2:
         raise ValueError(f"batch_size is {batch_size}; a batch needs at least 2 samples")
@@ -99,6 +101,7 @@ def make_splits(
         augment=augment,
         augment_clean=augment_clean,
         class_balance=class_balance,
+        weights=weights,
         rank=rank(),
         ranks=ranks(),
     )

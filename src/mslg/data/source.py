@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from .batch import leaves
+from .dataset_store import DatasetStore
 from .fingerprint import content_digest
+from .items import Layout
 from .labels import encode_known, encode_labels
-from .stores import DatasetStore, InputStore, TensorStore, store_at
+from .stores import InputStore, TensorStore, store_at
 
 CHUNK = 65_536  # ids hashed at a time
 
@@ -122,26 +124,36 @@ def make_source(
     classes: Sequence[str] | None = None,
     true_labels: Any = None,
     verified_labels: Any = None,
+    label: int | str | None = None,
+    loader: Mapping[str, Any] | None = None,
     name: str = "the data",
 ) -> Source:
     """A source from arrays, tensors, or a map-style Dataset. All problems are reported in one error.
 
     Args:
-        inputs: an array or tensor of shape (samples, ...), a tuple or dict of them, or a Dataset of `(x, y)`.
+        inputs: an array or tensor of shape (samples, ...), a tuple or dict of them, or a Dataset of `(x, y)`,
+            `(a, mask, y)` or dicts with a label.
         labels: (samples,) given labels, as class names or class numbers; None to take them from the Dataset.
         ids: a unique name per sample; positions by default.
         classes: the class names, if not all of them occur in the labels.
         true_labels: (samples,) true labels for evaluation, −1 where unknown.
         verified_labels: (samples,) labels that a person has confirmed, −1 where there is none.
+        label: the position or key of the label in the items of a Dataset, if it is not the usual one.
+        loader: options of a DataLoader, such as num_workers and collate_fn, with which a Dataset is read.
         name: what to call the data in error messages.
     """
     if isinstance(inputs, Source):
         return inputs
     if labels is None:
-        store: InputStore = DatasetStore(inputs)
-        labels = _dataset_labels(inputs, name)
+        store: InputStore = DatasetStore(inputs, None, loader, name=name)
+        layout = Layout.of(inputs[0], label, name=name) if len(store) else None
+        store = DatasetStore(inputs, layout, loader, name=name)
+        labels = [] if layout is None else _dataset_labels(inputs, layout, given=label)
+    elif is_dataset(inputs):
+        store = DatasetStore(inputs, Layout.of(inputs[0], label, labelled=False, name=name), loader, name=name)
     else:
-        store = TensorStore(inputs)
+        columns = getattr(inputs, "columns", None)  # of a data frame
+        store = TensorStore(inputs, None if columns is None else [str(column) for column in columns])
     numbers, names = encode_labels(labels, classes, name)
     problems = []
     if len(store) != len(numbers):
@@ -172,16 +184,19 @@ def joined_ids(ids: Sequence[str]) -> Iterator[bytes]:
         yield ("\0" if start else "").encode() + "\0".join(ids[start : start + CHUNK]).encode()
 
 
-def _dataset_labels(dataset: Any, name: str) -> list[Any]:
-    for attribute in ("targets", "labels"):
+def is_dataset(data: Any) -> bool:
+    """Whether this is a Dataset rather than arrays."""
+    plain = isinstance(data, Tensor | np.ndarray | list | tuple | Mapping) or hasattr(data, "__array__")
+    return not plain and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def _dataset_labels(dataset: Any, layout: Layout, *, given: int | str | None) -> list[Any]:
+    """The labels of a Dataset: from an attribute or a column if it has one, otherwise by reading every item once."""
+    for attribute in ("targets", "labels") if given is None else ():
         values = getattr(dataset, attribute, None)
         if values is not None and len(values) == len(dataset):
             return [int(value) if isinstance(value, Tensor) else value for value in values]
-    try:
-        labels = [dataset[i][1] for i in range(len(dataset))]
-    except (TypeError, IndexError, KeyError) as error:
-        raise TypeError(f"the items of {name} must be pairs (x, y); item 0 is {type(dataset[0]).__name__}") from error
-    return [label.item() if isinstance(label, Tensor | np.generic) else label for label in labels]
+    return [layout.label_of(dataset[position]) for position in range(len(dataset))]
 
 
 def _not_finite(store: InputStore, name: str) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset, default_collate
 
 from .batch import Inputs, leaves, map_inputs
 
@@ -62,23 +61,17 @@ class TensorStore:
             yield map_inputs(lambda tensor: _scaled(tensor.index_select(0, index)), self.tensors)  # noqa: B023
 
 
-class DatasetStore:
-    """Inputs from any map-style Dataset whose items are `(x, y)` or `(x, y, …)`."""
+class StoreAt:
+    """Some of the inputs of a store that cannot be cut itself."""
 
-    def __init__(self, dataset: Any) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise TypeError(
-                f"{type(dataset).__name__} has no length or cannot be indexed; soft labels are stored per sample, so a "
-                "map-style Dataset with __len__ and __getitem__ is needed"
-            )
-        self.dataset = dataset
+    def __init__(self, store: InputStore, positions: Tensor) -> None:
+        self.store, self.positions = store, positions
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.positions)
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
-        for index in indices:
-            yield default_collate([self.dataset[i][0] for i in index.tolist()])
+        return self.store.batches(self.positions[index] for index in indices)
 
 
 class LabelsOnly:
@@ -106,7 +99,7 @@ def store_at(store: InputStore, positions: Tensor) -> InputStore:
     if callable(at := getattr(store, "at", None)):
         chosen: InputStore = at(positions.numpy())
         return chosen
-    return DatasetStore(Subset(getattr(store, "dataset"), positions.tolist()))  # noqa: B009
+    return StoreAt(store, positions)
 
 
 def _to_tensors(inputs: Any) -> Inputs:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from ..data.augmentation import Augment
 from ..data.batch import leaves
@@ -33,7 +33,7 @@ from ..runtime.precision import check_precision
 from ..training.cost import in_words, seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
-from ..training.optimizers import optimizer_factory, used_by
+from ..training.optimizers import RecordedOptimizers, optimizer_factory
 from ..training.schedules import schedule
 
 log = logging.getLogger("mslg")
@@ -70,19 +70,17 @@ def prepare(
     start.check_method(method_name(settings.method))
     splits = split_data(settings, data, start, device)
     epochs, asked = start.epochs(train.epochs)
-    new_optimizer = optimizer_factory(
-        train.optimizer,
-        learning_rate=train.learning_rate,
-        weight_decay=train.weight_decay,
-        momentum=train.momentum,
-        options=train.optimizer_options,
+    optimizer = RecordedOptimizers(
+        optimizer_factory(
+            train.optimizer,
+            learning_rate=train.learning_rate,
+            weight_decay=train.weight_decay,
+            momentum=train.momentum,
+            options=train.optimizer_options,
+        ),
+        train.learning_rate,
     )
-    optimizers: list[dict[str, Any]] = []  # what they were made with: a method may change it afterwards
-
-    def recorded_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        optimizer = new_optimizer(parameters)
-        optimizers.append(used_by(optimizer))
-        return optimizer
+    per_epoch = splits.steps() if train.schedule_every == "step" else 1  # steps of a torch scheduler
 
     def task(length: int) -> Task:
         return Task(
@@ -91,8 +89,8 @@ def prepare(
             network=data.network,
             epochs=length,
             batch_size=train.batch_size,
-            optimizer=recorded_optimizer if not optimizers else new_optimizer,
-            schedule=schedule(train.schedule) if isinstance(train.schedule, str) else train.schedule,
+            optimizer=optimizer,
+            schedule=schedule(train.schedule, rate=optimizer.rate, steps=length * per_epoch),
             noise_rate=data.noise_rate if train.noise_rate is None else train.noise_rate,
             transition=None if data.transition is None else torch.as_tensor(data.transition).to(device),
             pairs=splits.pairs,
@@ -128,7 +126,7 @@ def prepare(
             except ValueError as error:  # such as a method in stages, each of which needs an epoch
                 raise ValueError(f"a time budget of {in_words(options.time_budget)} is too short: {error}") from None
     used = method_arguments(chosen, method.task)
-    record = _record(settings, data, splits, start, method, optimizers, (epochs, asked), chosen, used)
+    record = _record(settings, data, splits, start, method, optimizer.used, (epochs, asked), chosen, used)
     evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
     files = {} if folder is None else start.initial_files(splits)
     return Prepared(settings, record, splits, evaluation, lambda: new_method(epochs), method, used, files)
@@ -152,11 +150,36 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         augment=Augment.parse(train.augment),
         augment_clean=train.augment_clean,
         class_balance=train.class_balance,
+        weights=_weights(train, data),
     )
     splits = start.apply_decisions(splits)
     if train.fdr is not None:
         check_fdr(train.fdr, missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
+
+
+def _weights(train: Train, data: RunData) -> Tensor | None:
+    """How often each sample is drawn: by its class, or by its own weight."""
+    given = {"class_balance": train.class_balance, "class_weights": train.class_weights is not None}
+    given["sample_weights"] = data.weights is not None
+    if sum(given.values()) > 1:
+        raise ValueError(f"{' and '.join(name for name, there in given.items() if there)}: give one of them")
+    if train.class_weights is None and data.weights is None:
+        return None
+    weights, name = data.weights, "sample_weights"
+    if train.class_weights is not None:
+        if len(train.class_weights) != len(data.train.classes):
+            raise ValueError(
+                f"class_weights has {len(train.class_weights)} numbers, and there are {len(data.train.classes)} "
+                f"classes: {', '.join(data.train.classes[:10])}"
+            )
+        weights, name = torch.tensor(train.class_weights, dtype=torch.float64)[data.train.label], "class_weights"
+    assert weights is not None
+    if len(weights) != len(data.train):
+        raise ValueError(f"{name} has {len(weights)} numbers for {len(data.train)} samples; pass one per sample")
+    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()) or not bool((weights > 0).any()):
+        raise ValueError(f"{name} must be 0 or more, finite, and not all 0")
+    return weights
 
 
 def build_method(named: Named, task: Task, data: Splits) -> Method:
@@ -215,8 +238,32 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
     return arguments
 
 
+# What settings are called elsewhere.
+MEANT = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "max_epochs": "epochs",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "max_grad_norm": "gradient_clip",
+    "clip_grad_norm": "gradient_clip",
+    "gradient_clip_val": "gradient_clip",
+    "scheduler": "schedule",
+    "lr_scheduler": "schedule",
+    "output_dir": "output",
+    "random_state": "seed",
+    "num_workers": 'loader={"num_workers": …}',
+    "collate_fn": 'loader={"collate_fn": …}',
+    "sampler": "sample_weights, class_weights or class_balance",
+}
+
+
 def _unknown_setting(method: str, key: str, allowed: list[str]) -> ValueError:
     """The error for a setting that a method does not have; it names the methods that do."""
+    if (meant := MEANT.get(key)) is not None:
+        return UnknownName(f"unknown setting of {method} or of fit '{key}'. Did you mean {meant}?")
     others = [name for name in METHODS.built_in if key in inspect.signature(METHODS.load(name)).parameters]
     if not others or key == "task":
         return unknown(f"setting of {method} or of fit", key, allowed)
@@ -255,7 +302,7 @@ def _record(
     splits: Splits,
     start: Round,
     method: Method,
-    optimizers: list[dict[str, Any]],
+    used_by_optimizer: Mapping[str, Any],
     epochs: tuple[int, int],
     named: Named,
     used: Mapping[str, Any],
@@ -271,7 +318,7 @@ def _record(
         "noise_rate": method.task.noise_rate,
         "augment": splits.augment.words,
         "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
-        **(optimizers[0] if optimizers else {}),
+        **used_by_optimizer,
         **start.settings["train"],
     }
     return {
@@ -281,6 +328,9 @@ def _record(
             "known_labels_fingerprint": source.known_labels_fingerprint(),
             "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
             "test_fingerprint": None if data.test is None else data.test.fingerprint(),
+            "weights_fingerprint": None
+            if data.weights is None
+            else f"{zlib.crc32(data.weights.numpy().tobytes()):08x}",
             **start.settings["data"],
             **data.record.get("data", {}),
         },
@@ -345,7 +395,8 @@ def _check_outputs(method: Method, data: Splits) -> None:
     """Raise, before the first epoch, unless the network returns one logit per class."""
     method.eval()
     # Not in inference mode: tensors that the network creates and keeps in its first pass are used in training too.
-    inputs = next(data.in_order()).inputs
+    two = data.train.at(torch.arange(min(2, len(data.train))))
+    inputs = next(data.in_order(two)).inputs
     try:
         with torch.no_grad(), method.computing():
             shape = tuple(method.predict(inputs).shape)

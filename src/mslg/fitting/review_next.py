@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from ..data.from_python import as_source
 from ..data.splits import Splits
 from ..issues.labels_file import read_labels
 from ..registry import import_only
@@ -21,7 +22,6 @@ from ..runs.load_model import with_weights
 from ..runs.recipes import checked, refuse_code, typed_code
 from ..runs.run_data import RunData, open_run_data
 from ..runs.settings import Options, Settings
-from .fit import as_source
 from .prepare import split_data
 from .result import Result
 

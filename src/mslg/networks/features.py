@@ -56,12 +56,21 @@ def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augm
     return Augment.parse(words)
 
 
-def backbone(name: str, source: Source, *, prepare: Augment = UNCHANGED, weights: str | None = None) -> nn.Module:
-    """A network by name, with its library's pretrained weights unless others are passed."""
+def backbone(
+    name: str,
+    source: Source,
+    *,
+    prepare: Augment = UNCHANGED,
+    weights: str | None = None,
+    allow_import: bool = True,
+) -> nn.Module:
+    """A network by name, with its library's pretrained weights unless others are passed. `allow_import` as in
+    `Registry.resolve`."""
     kind = name.partition(":")[0]
     if weights is None and ":" not in name:
         log.warning("the backbone %s is untrained, so its features are of little use; pass weights=FILE", name)
-    factory = network_factory(name, source, augment=prepare, weights=weights or PRETRAINED.get(kind))
+    weights = weights or PRETRAINED.get(kind)
+    factory = network_factory(name, source, augment=prepare, weights=weights, allow_import=allow_import)
     with seeded(torch.device("cpu"), 0, "backbone"):  # a new head must not depend on the run
         return factory()
 
@@ -116,15 +125,15 @@ class FilesFeatures(TensorStore):
 
     def __init__(self, features: Tensor, files: Any) -> None:
         super().__init__(features)
-        self._files = files
+        self.files = files
 
     def at(self, positions: np.ndarray[Any, Any]) -> FilesFeatures:
         """The features at these positions."""
-        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self._files.at(positions))
+        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self.files.at(positions))
 
     def path(self, position: int) -> Path:
         """Where the file of a row of features is."""
-        path: Path = self._files.path(position)
+        path: Path = self.files.path(position)
         return path
 
 
@@ -146,7 +155,7 @@ def _compute(
     done = 0
     try:
         title = f"features ({title})"
-        with _bar(title, len(source), progress) as bar, evaluating(network), recorded_inputs(layer) as recorded:
+        with progress_bar(title, len(source), progress) as bar, evaluating(network), recorded_inputs(layer) as recorded:
             for inputs in source.store.batches(torch.arange(len(source)).split(batch_size)):
                 call(network, map_inputs(lambda tensor: tensor.to(device), prepare.measuring(inputs)))
                 features = recorded[0].flatten(1).float().cpu().numpy()
@@ -238,7 +247,8 @@ class _Rich:
 
 
 @contextmanager
-def _bar(title: str, total: int, shown: bool) -> Iterator[_Bar]:
+def progress_bar(title: str, total: int, shown: bool) -> Iterator[_Bar]:
+    """Shows how many of the samples are done: a bar on a terminal, lines elsewhere."""
     if not shown or not sys.stderr.isatty():
         yield _Lines(title, total)
         return

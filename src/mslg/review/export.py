@@ -18,6 +18,9 @@ EXPORTS = Registry(
         "safetensors": Entry(
             "mslg.runs.export.safetensors:write", "a folder: weights, model.json, classes, model card"
         ),
+        "huggingface": Entry(
+            "mslg.runs.export.hugging_face:write", "a folder for the Hugging Face hub: model and data, with cards"
+        ),
         "label-studio": Entry(
             "mslg.review.cleaned.write:export_label_studio", "tasks with suggested labels", ("image files",)
         ),
@@ -32,6 +35,7 @@ NAMES = {
     "onnx": "model.onnx",
     "pt2": "model.pt2",
     "safetensors": "model",
+    "huggingface": "huggingface",
     "label-studio": "tasks.json",
     "csv": "labels.csv",
     "imagefolder": "imagefolder",
@@ -45,7 +49,7 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
 
     Args:
         run: the folder of a run, or the result of `mslg.fit(…, output=folder)`.
-        to: onnx, pt2, safetensors, label-studio, csv or imagefolder.
+        to: onnx, pt2, safetensors, huggingface, label-studio, csv or imagefolder.
         path: a file or a folder; by default one in the run's folder.
         force: replace what is there.
         options: onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,

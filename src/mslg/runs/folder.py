@@ -43,6 +43,7 @@ class Run:
     decisions.csv    the reviewer's decisions that the run was started with
     controls/        the controls that the run is compared with: numbers and predictions for held-out samples
     model.safetensors, model.json, labels.parquet, classes.json, summary.json, done: the results
+    example.safetensors  a few training inputs, to export the model with
     vocabulary.json  for texts: the vocabulary that they were encoded with
     suspects.parquet, clean_samples.parquet: the worst labels with their previews, and similar clean samples
     """

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..data.augmentation import Augment, EachImage
-from ..data.batch import Inputs, logits_of
+from ..data.batch import Inputs, call
 from ..data.splits import Splits
 from ..networks.build import factory_for
 from ..networks.ensemble import Ensemble
@@ -23,6 +23,7 @@ from ..runtime import checksums
 from ..runtime.files import regular
 from ..runtime.seeds import seeded
 from .finished import read_json, reading
+from .new_inputs import NewInputs
 
 WEIGHTS = "model.safetensors"
 MOST_VALUES = 2**28  # of one input
@@ -31,18 +32,21 @@ FUNCTION = "function "  # before the name of a preparation step that is a functi
 
 
 class Model(nn.Module):
-    """A trained network that takes inputs as the data provides them: preparing images is part of it. Returns logits."""
+    """A trained network that takes inputs as the data provides them: preparing images is part of it. Returns logits.
+
+    Several inputs are arguments, or one tuple or dict of them, as in the data.
+    """
 
     def __init__(self, network: nn.Module, prepare: Augment, about: Mapping[str, Any]) -> None:
         super().__init__()
         self.network, self.prepare = network, prepare
         self.classes: tuple[str, ...] = tuple(about["classes"])
         self.about = dict(about)  # what model.json says
+        self.new_inputs: NewInputs | None = None  # how to read inputs, of a model from a folder
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        if self.prepare.steps:
-            args = (self.prepare.measuring(args[0] if len(args) == 1 else args),)
-        return logits_of(self.network(*args, **kwargs))
+        inputs = kwargs or (args[0] if len(args) == 1 else args)
+        return call(self.network, self.prepare.measuring(inputs))
 
     def example(self, count: int = 2) -> Inputs:
         """Made-up inputs of the right shape."""
@@ -74,6 +78,7 @@ def load_model(
     with reading(path):
         steps = _preparation(path, about) if prepare is None else Augment.parse(prepare).prepared()
         model = Model(with_weights(_maker(path, about, network, steps), path), steps, about)
+        model.new_inputs = NewInputs.read(path, about, steps)
     return model.eval()
 
 
@@ -119,11 +124,16 @@ def describe_model(network: nn.Module, data: Splits, config: Mapping[str, Any]) 
         "inputs": _shapes(example),
         "prepare": [f"{FUNCTION * isinstance(step.function, EachImage)}{step.word}" for step in steps],
     }
+    return found | NewInputs.of(data.source, data.augment, features_of(config)).describe()
+
+
+def features_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The backbone whose features a run was trained on; None if it was trained on the data itself."""
     table = config.get("data", {})
-    if table.get("features") is not None:
-        keys = {"network": "features", "weights": "features_weights", "prepare": "features_prepare"}
-        found["features_of"] = {name: table[key] for name, key in keys.items() if table.get(key) is not None}
-    return found
+    if table.get("features") is None:
+        return None
+    keys = {"network": "features", "weights": "features_weights", "prepare": "features_prepare"}
+    return {name: table[key] for name, key in keys.items() if table.get(key) is not None}
 
 
 def _described(folder: Path) -> dict[str, Any]:

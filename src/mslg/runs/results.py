@@ -21,6 +21,7 @@ from ..training.evaluation import Evaluation
 from ..training.loop import EpochRecord
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
+from .example_inputs import write_example
 from .folder import Run
 from .load_model import describe_model
 from .model_card import NAME as CARD
@@ -100,6 +101,7 @@ def _write_results(
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(network)}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
     run.write_json("model.json", describe_model(network, data, run.config))
+    write_example(run.path, data)
     if (vocabulary := vocabulary_of(data.source.store)) is not None:
         run.write_json("vocabulary.json", vocabulary.as_dict())
     run.write_json("classes.json", {"classes": list(data.source.classes)})

@@ -121,7 +121,7 @@ class Train(Table):
     batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1, below=MOST)
     clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1, below=MOST)
     optimizer: str | Callable[..., Any] = _setting(
-        "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters"
+        "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters or the module"
     )
     learning_rate: float = _setting(0.05, "Learning rate of the network.", panel=TRAINING, above=0)
     weight_decay: float = _setting(1e-4, "of the optimizer", least=0)
@@ -129,8 +129,11 @@ class Train(Table):
     gradient_clip: float | None = _setting(None, "maximum norm of the gradient", above=0)
     optimizer_options: dict[str, Any] = _setting(dict, "further arguments of the optimizer, such as nesterov")
     schedule: str | Callable[..., Any] = _setting(
-        "cosine", "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor"
+        "cosine",
+        "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor, or from an "
+        "optimizer to a torch scheduler",
     )
+    schedule_every: Literal["epoch", "step"] = _setting("epoch", "how often a torch scheduler steps: epoch or step")
     precision: Literal["float32", "bf16", "fp16"] = _setting(
         "float32", "float32, or half precision: bf16, or fp16 on GPUs.", panel=TRAINING
     )
@@ -144,6 +147,9 @@ class Train(Table):
     augment: Any = _setting(None, "Image augmentation, such as 'flip crop-4 normalise-0.5'.", panel=METHOD)
     augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
     class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")
+    class_weights: tuple[float, ...] | None = _setting(
+        None, "how often samples of each given class are drawn, relative to the others, in the order of the classes"
+    )
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
     seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0, below=2**62)
     fdr: float | None = _setting(

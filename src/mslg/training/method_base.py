@@ -49,7 +49,7 @@ class MethodBase(nn.Module):
     def add_optimizer(self, name: str, network: nn.Module) -> Optimizer:
         """An optimizer with the user's settings for a network's trainable parameters. It follows the schedule."""
         self._trainable[name] = network
-        return self.keep_optimizer(name, self.task.new_optimizer([p for p in network.parameters() if p.requires_grad]))
+        return self.keep_optimizer(name, self.task.new_optimizer(network))
 
     def keep_optimizer(self, name: str, optimizer: Optimizer, *, scheduled: bool = True) -> Optimizer:
         """Make an optimizer with the method's own settings part of the checkpoint and, by default, of the schedule."""

@@ -11,7 +11,7 @@ import numpy as np
 from ...registry import unknown
 from ..labels import MOST_CLASSES
 from ..source import make_source
-from .array_files import read_npz
+from .array_files import read_npy, read_npz
 from .bundle import Bundle
 
 KEYS = ("X", "y", "id", "verified", "X_test", "y_test", "y_true", "classes")
@@ -77,3 +77,13 @@ def _class_problems(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Iterator[str]
     elif len(set(map(str, names))) != len(names):
         twice = next(name for name in map(str, names) if list(map(str, names)).count(name) > 1)
         yield f"classes has the name '{twice}' twice; every class needs a name of its own"
+
+
+def unlabelled_arrays(path: Path) -> tuple[np.ndarray[Any, Any], list[str] | None]:
+    """The inputs of an `.npz` (`X`) or an `.npy`, and the ids if it has some."""
+    if path.suffix == ".npy":
+        return read_npy(path), None
+    arrays = read_npz(path)
+    if "X" not in arrays:
+        raise ValueError(f"{path} has no array X; it has {', '.join(arrays) or 'none'}")
+    return arrays["X"], [str(name) for name in arrays["id"]] if "id" in arrays else None

@@ -25,7 +25,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     divided = "train" in tops and set(tops) <= set(SPLITS)
     rows = []
     for split in SPLITS if divided else [""]:
-        for name in sorted(_images(path / split)):
+        for name in sorted(images_below(path / split)):
             below = name.split("/")
             if len(below) < 2:
                 raise ValueError(
@@ -48,7 +48,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     return image_bundle(table, path, classes, reading, name=str(path))
 
 
-def _images(top: Path) -> Iterator[str]:
+def images_below(top: Path) -> Iterator[str]:
     """The images below a folder, as paths with forward slashes. Symbolic links are followed, cycles excepted."""
     seen = set()
     for here, folders, files in os.walk(top, followlinks=True):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import logging
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from ...runtime.cells import unescaped
 from ...runtime.files import regular
 from ..images import EscapingPath
 from ..labels import MOST_CLASSES, encode_labels
-from ..stores import LabelsOnly, TensorStore
+from ..stores import InputStore, LabelsOnly, TensorStore
 from ..texts import TextStore, Vocabulary
 from .bundle import Bundle
 from .from_table import image_bundle, refuse_shared_ids, table_bundle
+from .image_files import open_images
 from .options import Reading
 from .tables import read_parquet
 
@@ -72,6 +74,44 @@ def table_of_samples(
         return table_bundle(table, classes, lambda rows: LabelsOnly(len(rows)), name=name)
     store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
     return table_bundle(table, classes, store.at, name=name)
+
+
+def unlabelled_table(
+    path: Path, *, reading: Reading, columns: Sequence[str] | None = None
+) -> tuple[InputStore, list[str] | None]:
+    """The inputs of a manifest and their ids, whatever labels it has or lacks.
+
+    Args:
+        path: a .csv or .parquet.
+        reading: how inputs are read.
+        columns: the features, in the order of the training table; not for texts and images.
+    """
+    table, name = _read(path), path.name
+    if not len(table):
+        raise ValueError(f"{name} has no rows")
+    ids = table["id"].tolist() if "id" in table else None
+    if columns is not None:
+        missing = [column for column in columns if column not in table]
+        if missing:
+            raise ValueError(
+                f"{name} has no column {' and no column '.join(missing[:3])}; the model was trained on the columns "
+                f"{', '.join(columns[:8])}{', …' if len(columns) > 8 else ''}"
+            )
+        return TensorStore(_features(table[list(columns)], name), list(columns)), ids
+    if reading.vocabulary is not None:
+        if "text" not in table:
+            raise ValueError(f"{name} has no column 'text', and the model classifies texts; it has: {_listed(table)}")
+        return _texts(table, reading, name), ids
+    if "path" in table:
+        _check_paths(table["path"], name)
+        store, kept = open_images(table["path"].array, path.parent, reading, name=name, confined=True)
+        names = table["path"].tolist() if ids is None else ids
+        return store, [names[position] for position in kept.tolist()]
+    return TensorStore(_features(table, name)), ids
+
+
+def _listed(table: pd.DataFrame) -> str:
+    return ", ".join(map(str, table.columns))
 
 
 def _texts(table: pd.DataFrame, reading: Reading, name: str) -> TextStore:

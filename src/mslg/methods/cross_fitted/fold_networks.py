@@ -135,7 +135,7 @@ class FoldNetworks(SingleNetwork):
     def fine_tune_folds(self, name: str, batches: Iterator[Batch], steps: int) -> None:
         """Train a group on clean samples, at a fraction of the learning rate that falls to zero."""
         networks = self.group(name).children()
-        optimizers = [self.task.new_optimizer([p for p in net.parameters() if p.requires_grad]) for net in networks]
+        optimizers = [self.task.new_optimizer(network) for network in networks]
         rates = [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in optimizers]
         for number in range(steps):
             factor = FINE_TUNE_RATE * cosine(number / steps)

@@ -29,6 +29,7 @@ RECORDED = {
         "clean_fingerprint",
         "test_fingerprint",
         "decisions_fingerprint",
+        "weights_fingerprint",
     ),
     "network": ("class", "made_by"),
     "train": ("epochs_asked", "from_run_fingerprint"),
