@@ -100,11 +100,8 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    asked: list[Any] = [data, method, preset, network, recipe, settings, decisions]
-    asked += [*_of(Data, given).values(), *_of(Train, given).values()]
-    changes = any(value not in (None, False) for value in asked)
-    if options.get("resume") and not changes and _finished(options["output"]):
-        _show_finished(options["output"], report=report, as_json=as_json, quiet=quiet)
+    asked = [data, method, preset, network, recipe, settings, decisions, *_of(Data, given).values()]
+    if _show_finished([*asked, *_of(Train, given).values()], options, report, as_json, quiet):
         return
     typed: Tables = {
         "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
@@ -157,14 +154,15 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
         raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / "config.toml").exists() and (folder / "done").exists()
-
-
-def _show_finished(folder: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
-    """There is nothing to resume, and neither data nor network is needed to say so."""
+def _show_finished(asked: list[Any], options: Mapping[str, Any], report: bool, as_json: bool, quiet: bool) -> bool:
+    """Whether the run is finished and nothing else was asked for: there is nothing to resume, and neither data nor
+    network is needed to say so."""
+    folder = options["output"]
+    there = (folder / "config.toml").exists() and (folder / "done").exists()
+    if not options.get("resume") or not there or any(value not in (None, False) for value in asked):
+        return False
     if not _is_main_process():
-        return
+        return True
     summary = read_json(folder / "summary.json")
     if as_json:
         print(json.dumps({key: value for key, value in summary.items() if key != "format_version"}))
@@ -173,6 +171,7 @@ def _show_finished(folder: Path, *, report: bool, as_json: bool, quiet: bool) ->
         page = folder / "report.html"
         if report and page.exists():
             print(f"review its labels on this page: {page}", file=sys.stderr)
+    return True
 
 
 def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
