@@ -13,7 +13,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pages import ablations, clean_samples, features, issues, ladder, pixels, robustness, scale, step_cost, tuning
+from pages import (
+    ablations,
+    clean_samples,
+    features,
+    issues,
+    label_learning,
+    ladder,
+    pixels,
+    robustness,
+    scale,
+    step_cost,
+    tuning,
+)
 from pages.sweep import Sweep, read
 from pages.words import prose
 
@@ -49,6 +61,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
         ),
         "issues": issues.page(results),
         "robustness": robustness.page(results),
+        "label-learning": label_learning.page(results),
         "index": index(sweeps),
     }
     paths = []
@@ -61,6 +74,9 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
 def index(sweeps: dict[str, Sweep]) -> str:
     """What there is, a line each."""
     lines = [f"- [{title}]({name}.md): {words}; {sweeps[name].state}." for name, (title, words) in LINES.items()]
+    lines.insert(
+        0, "- [What label learning adds](label-learning.md): the default with and without MSLG's meta-gradient."
+    )
     lines.insert(0, "- [Robustness of the default](robustness.md): is it ever worse than its controls?")
     lines.append("- [The issue list](issues.md): which list finds wrong labels best, and whether its error rate holds.")
     lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")

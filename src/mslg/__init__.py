@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 # Imported on first use: `import mslg` and `mslg --help` must not wait for torch.
 _LAZY = {
     "fit": "mslg.fitting.fit",
+    "find_label_issues": "mslg.fitting.find_label_issues",
+    "Issues": "mslg.fitting.find_label_issues",
     "Result": "mslg.fitting.result",
     "review_next": "mslg.fitting.review_next",
     "write_report": "mslg.review.report",
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .data.batch import Batch
     from .data.readers import DATASETS
     from .estimators import MSLGClassifier, NoisyLabelClassifier
+    from .fitting.find_label_issues import Issues, find_label_issues
     from .fitting.fit import fit
     from .fitting.result import Result
     from .fitting.review_next import review_next
@@ -57,6 +60,7 @@ __all__ = [
     "NOISES",
     "Batch",
     "Bilevel",
+    "Issues",
     "LabelTable",
     "MSLGClassifier",
     "Method",
@@ -64,6 +68,7 @@ __all__ = [
     "Result",
     "Task",
     "export",
+    "find_label_issues",
     "fit",
     "load_model",
     "mslg_step",

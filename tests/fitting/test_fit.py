@@ -141,7 +141,7 @@ def test_any_optimizer_and_schedule() -> None:
 
 def test_many_clean_samples_are_divided_into_three_parts() -> None:
     data = blobs(clean=200)
-    result = fit(noisy=(data.x, data.given), clean=(data.clean_x, data.clean_y), epochs=3)
+    result = fit(noisy=(data.x, data.given), clean=(data.clean_x, data.clean_y), epochs=3, method="mslg")
     assert result.summary["clean_samples"] == {"meta": 120, "select": 40, "report": 40}
     assert {"select/accuracy", "report/accuracy"} <= set(result.history.columns)
     best = result.summary["best_on_select"]

@@ -13,6 +13,7 @@ from .demo import demo
 from .doctor import doctor
 from .export import export
 from .fit import fit
+from .issues import issues
 from .list import list_
 from .noise import noise
 from .plot import plot
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(fit)
+app.command()(issues)
 app.command()(report)
 app.command()(apply)
 app.command("review-next")(review_next)

@@ -261,7 +261,7 @@ def _print_summary(result: Any, output: Path) -> None:
     held_out = result.summary.get("clean_samples", {}).get("report")
     if not held_out and "test/accuracy" not in last:
         print(
-            "no accuracy of the model: there is no test set, and fewer than 200 clean samples are all trained on",
+            "no accuracy of the model: there is no test set, and all clean samples are trained on",
             file=sys.stderr,
         )
     comparison = result.summary.get("comparison", {})

@@ -81,6 +81,26 @@ class DatasetStore:
             yield default_collate([self.dataset[i][0] for i in index.tolist()])
 
 
+class LabelsOnly:
+    """No inputs: only the labels of the samples are known."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def at(self, positions: np.ndarray[Any, Any]) -> LabelsOnly:
+        return LabelsOnly(len(positions))
+
+    def text(self, position: int) -> str:
+        """What a reviewer is shown."""
+        return "There is nothing to show: only the labels of these samples were given."
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        raise ValueError("only the labels of these samples were given, not their inputs")
+
+
 def store_at(store: InputStore, positions: Tensor) -> InputStore:
     """A store of the inputs at these positions only."""
     if callable(at := getattr(store, "at", None)):

@@ -55,7 +55,7 @@ learning_rate, weight_decay : float, default=0.05, 1e-4
 schedule : str, default="cosine"
     Learning-rate schedule: "cosine", "constant" or "steps".
 hold_out : bool, default=True
-    Hold out two fifths of 200 or more clean samples, for selection and for evaluation.
+    Hold out up to two fifths of the clean samples, for selection and for evaluation, where there are enough of them.
 fdr : float, optional
     Flag as many labels as possible while keeping the false discovery rate below this.
 device : str, default="auto"

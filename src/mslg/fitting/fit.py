@@ -44,8 +44,8 @@ def fit(
     Args:
         network: a module, or a function that makes one (needed by methods that start over).
         noisy: (X, y) arrays or tensors, or a map-style Dataset of (x, y).
-        clean: the same with verified labels; or a number of verified samples to take out of `noisy`; or "auto". 200 or
-            more are divided 60/20/20 into meta, select and report parts (unless hold_out=False).
+        clean: the same with verified labels; or a number of verified samples to take out of `noisy`; or "auto". Of
+            many, two fifths are held out to select and to report on (unless hold_out=False).
         method: a name from `mslg list methods`, package.module:Name, or a subclass of `mslg.Method`.
         preset: a named set of the method's arguments, such as "fast" or "published".
         test: test samples, like `noisy` with true labels.

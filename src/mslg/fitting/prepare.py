@@ -67,6 +67,7 @@ def prepare(
     resumed = Run.open(folder) if options.resume and folder is not None and exists else None
     _refuse_too_many_classes(len(data.train.classes), data.train)
     start = Round.open(train.from_run, decisions, data.train, resumed)
+    start.check_method(method_name(settings.method))
     splits = split_data(settings, data, start, device)
     epochs, asked = start.epochs(train.epochs)
     new_optimizer = optimizer_factory(
@@ -113,7 +114,7 @@ def prepare(
     chosen = _method(settings.method, auto, data.clean)
 
     def new_method(length: int) -> Method:
-        return start.warm_start(build_method(chosen, task(length), splits), method_name(chosen))
+        return start.warm_start(build_method(chosen, task(length), splits))
 
     method = new_method(epochs)
     _check_outputs(method, splits)
@@ -138,10 +139,12 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
     train = settings.train
     if isinstance(data.clean, str):
         expect_name("kind of clean set", data.clean, ["auto"])
+    cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
     splits = make_splits(
         data.train,
         None if isinstance(data.clean, str) else data.clean,
         hold_out=train.hold_out,
+        cross_fits=cross_fits,
         batch_size=train.batch_size,
         clean_batch_size=train.clean_batch_size,
         seed=train.seed,
@@ -152,7 +155,6 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
     )
     splits = start.apply_decisions(splits)
     if train.fdr is not None:
-        cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
         check_fdr(train.fdr, missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
 

@@ -14,6 +14,7 @@ from ..issues.labels_file import read_labels
 from ..registry import import_only
 from ..review.gain import CANDIDATES, choose_reviews
 from ..review.next_round import Round
+from ..review.uncertainty import most_uncertain
 from ..runs.finished import reading
 from ..runs.folder import Run
 from ..runs.load_model import with_weights
@@ -40,11 +41,15 @@ def review_next(
     """The samples of a finished run whose review would help the clean loss most: id, rank, given_label,
     suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received; for one
     that was started with `--network package.module:factory`, this name. `trust_code` imports all code that the run's
-    folder names.
+    folder names. For a run without a model (`find_label_issues`): the samples whose true label is most uncertain, and
+    how much.
     """
     if isinstance(run, Result):
         return run.review_next(count)
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
+    if "issues" in opened_run.config:  # no model: there is no gradient, only the posterior
+        opened_run.require_finished("labels.parquet")
+        return most_uncertain(_candidates(opened_run)[0], count=count)
     opened_run.require_finished("model.safetensors", "labels.parquet")
     with reading(opened_run.path):
         model, data = _opened(opened_run, network, noisy, clean, workers, trust_code)

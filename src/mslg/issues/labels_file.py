@@ -7,6 +7,8 @@ suggested_label  the given label unless it is flagged
 soft_label       (classes,) the learned label, or the prediction of methods that learn none
 rank             from 0, the worst label
 path             where the samples are files
+kind             wrong label, ambiguous, near duplicate, no class, or empty; with ambiguous, no_class (above 1: farther
+                 off than any verified sample) and duplicate_of (an id), where these were judged
 
 The file may be larger than memory: it is written and read one row group at a time. Reading it needs no torch.
 """
@@ -38,6 +40,20 @@ SCHEMA = pa.schema(
     {"format_version": str(FORMAT)},
 )
 PATH = pa.field("path", pa.large_string())
+KINDS = {
+    "kind": pa.large_string(),
+    "ambiguous": pa.float32(),
+    "no_class": pa.float32(),
+    "duplicate_of": pa.large_string(),
+}
+
+
+def schema_of(*, paths: bool, kinds: Iterable[str]) -> pa.Schema:
+    """The schema with paths where the samples are files, and the kinds of problem that were judged."""
+    schema = SCHEMA.append(PATH) if paths else SCHEMA
+    for name in kinds:
+        schema = schema.append(pa.field(name, KINDS[name]))
+    return schema
 
 
 def write_labels(folder: Path, tables: Iterable[pa.Table]) -> None:
@@ -50,7 +66,7 @@ def write_labels(folder: Path, tables: Iterable[pa.Table]) -> None:
             writer.write_table(table)
 
 
-def schema_of(folder: Path) -> pa.Schema:
+def read_schema(folder: Path) -> pa.Schema:
     """The columns in a run's folder and their types."""
     with _opened(folder) as file:
         return file.schema_arrow
@@ -58,7 +74,7 @@ def schema_of(folder: Path) -> pa.Schema:
 
 def columns_of(folder: Path) -> list[str]:
     """The columns in a run's folder: `path` is there only if the samples are files."""
-    names: list[str] = schema_of(folder).names
+    names: list[str] = read_schema(folder).names
     return names
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ class LabelIssues:
     log_odds: Tensor  # (samples,) of a wrong label; NaN where there is no prediction
     likeliest: Tensor  # (samples,) class; the given one where there is no prediction
     fdr: float | None = None
-    limit: int | None = None  # labels that may be flagged at this false discovery rate; None: all with a likelier class
+    limit: int | None = None  # how many labels are flagged, worst first; None: all with a likelier class
+    kinds: Mapping[str, Any] = field(default_factory=dict)  # further columns of the table: other kinds of problem
 
     @cached_property
     def order(self) -> Tensor:
@@ -57,15 +59,21 @@ class LabelIssues:
 
     @cached_property
     def suggested(self) -> Tensor:
-        """(samples,) the class that each sample should probably have: the given one unless it is flagged."""
-        if self.limit is None:
-            return self.likeliest
-        return torch.where(self.ranks < self.limit, self.likeliest, self.predictions.given.int())
+        """(samples,) the class that each sample should probably have: the given one unless it is flagged, and where no
+        other class is likelier."""
+        return torch.where(self.flagged, self.likeliest, self.predictions.given.int())
 
-    @property
+    @cached_property
     def flagged(self) -> Tensor:
         """(samples,) whether each label is called an issue."""
-        return self.suggested != self.predictions.given
+        likelier = self.likeliest != self.predictions.given
+        if self.limit is None:
+            return likelier
+        return (self.ranks < self.limit) & (likelier | (self.fdr is None))
+
+    def posterior_of(self, positions: Tensor) -> Tensor:
+        """(positions, classes) the probability of each class."""
+        return self.posterior(self.predictions.probs(positions), self.predictions.given[positions]).float()
 
     def error_rate_summary(self) -> dict[str, Any]:
         """How many labels are wrong, and how many of the listed ones, for summary.json."""
@@ -73,11 +81,21 @@ class LabelIssues:
         return self.error_rate.summary(self.log_odds[order], self.flagged[order], self.fdr)
 
 
-def rank_labels(predictions: Predictions, evidence: Evidence, *, fdr: float | None = None) -> LabelIssues:
+Flag = Literal["likelier", "expected", "balanced"] | int
+
+
+def rank_labels(
+    predictions: Predictions, evidence: Evidence, *, fdr: float | None = None, flag: Flag = "likelier"
+) -> LabelIssues:
     """Fit the posterior, rank all given labels by it and estimate how many are wrong.
 
-    With `fdr`, as many labels are flagged as possible while the expected fraction of right ones among them stays below
-    it; otherwise all labels for which another class is likelier.
+    Args:
+        predictions: of the samples whose labels are ranked.
+        evidence: what is verified.
+        fdr: flag as many labels as possible while the expected fraction of right ones among them stays below it.
+        flag: without `fdr`, which labels are flagged: those for which another class is "likelier"; the "expected"
+            number of wrong ones; the number with the best "balanced" precision and recall (their harmonic mean, F1);
+            or this many. What rests on an error rate falls back to "likelier" where none can be estimated.
     """
     fitted = fit_posterior(predictions, evidence)
     log_odds = torch.empty(len(predictions), dtype=torch.float64)
@@ -90,5 +108,15 @@ def rank_labels(predictions: Predictions, evidence: Evidence, *, fdr: float | No
         likeliest[piece] = torch.where(known, probs.argmax(1), given).int()
     known_odds = log_odds[~log_odds.isnan()]
     rate = estimate_error_rate(fitted, known_odds, predictions, evidence)
-    limit = None if fdr is None else rate.length_for_fdr(descending(known_odds), fdr)
+    limit = rate.length_for_fdr(descending(known_odds), fdr) if fdr is not None else _limit(flag, rate, known_odds)
     return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, fdr, limit)
+
+
+def _limit(flag: Flag, rate: ErrorRate, log_odds: Tensor) -> int | None:
+    if isinstance(flag, int):
+        return max(0, min(flag, len(log_odds)))
+    if flag == "likelier" or rate.calibration is None or not len(log_odds):
+        return None
+    if flag == "expected":
+        return round(rate.calibration.wrong_share(len(log_odds)).estimate * len(log_odds))
+    return rate.calibration.length_for_f1(descending(log_odds))

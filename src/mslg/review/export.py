@@ -37,6 +37,8 @@ NAMES = {
     "imagefolder": "imagefolder",
 }
 
+OF_MODELS = ("onnx", "pt2", "safetensors")
+
 
 def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = False, **options: Any) -> Path:
     """Write a finished run in another format.
@@ -62,7 +64,8 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
     if folder is None:
         raise ValueError("this result has no folder to export from; fit with output= (a folder)")
     opened = folder if isinstance(folder, Run) else Run.open(Path(folder))
-    opened.require_finished("model.safetensors", "labels.parquet", "summary.json")
+    model = ["model.safetensors"] if to in OF_MODELS else []
+    opened.require_finished(*model, "labels.parquet", "summary.json")
     if "network" in allowed and options.get("network") is None:
         options["network"] = getattr(run, "model", None)  # a result still has its network
     target = opened.path / NAMES[to] if path is None else Path(path)

@@ -26,6 +26,11 @@ def require_finished(folder: Path, *results: str) -> None:
         return
     for name in missing:
         checksums.check(folder, name)  # says so if it was there once
+    if (folder / "done").exists() and is_of_issues(folder):
+        raise ValueError(
+            f"{folder} has no {missing[0]}: it was made by `mslg issues`, which trains no model; train one on the "
+            "same data with `mslg fit`"
+        )
     summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
     if summary.get("state") == "failed":
         raise ValueError(f"{folder} has no {missing[0]}: its training failed: {summary.get('error')}")
@@ -84,3 +89,8 @@ def refuse_newer(path: Path, version: object) -> None:
 
 def _short(error: BaseException) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+
+
+def is_of_issues(folder: Path) -> bool:
+    """Whether a run was made from another model's probabilities and has no model of its own."""
+    return "issues" in read_config(folder)

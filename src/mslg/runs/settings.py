@@ -138,7 +138,9 @@ class Train(Table):
     noise_rate: float | None = _setting(
         None, "Fraction of wrong labels, for methods that need it.", panel=METHOD, least=0, below=1
     )
-    hold_out: bool = _setting(True, "hold out two fifths of 200 or more clean samples, to select and to report on")
+    hold_out: bool = _setting(
+        True, "hold out up to two fifths of the clean samples, where there are enough, to select and to report on"
+    )
     augment: Any = _setting(None, "Image augmentation, such as 'flip crop-4 normalise-0.5'.", panel=METHOD)
     augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
     class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")

@@ -27,7 +27,7 @@ from ...runtime.cells import unescaped
 from ...runtime.files import regular
 from ..images import EscapingPath
 from ..labels import MOST_CLASSES, encode_labels
-from ..stores import TensorStore
+from ..stores import LabelsOnly, TensorStore
 from ..texts import TextStore, Vocabulary
 from .bundle import Bundle
 from .from_table import image_bundle, refuse_shared_ids, table_bundle
@@ -42,12 +42,18 @@ SPLITS = ("train", "test")
 KINDS = (".csv", ".parquet")
 
 
-def manifest(path: Path, *, reading: Reading) -> Bundle:
-    """Read a manifest. True labels are used for evaluation only; `clean=N` takes samples with verified labels."""
+def manifest(path: Path, *, reading: Reading, inputs_needed: bool = True) -> Bundle:
+    """Read a manifest. True labels are used for evaluation only; `clean=N` takes samples with verified labels. Where no
+    inputs are needed, a table of labels will do, whatever other columns it has."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass the path of a .csv or .parquet with path and label")
-    table = _read(path)
-    name = path.name
+    return table_of_samples(_read(path), path.name, path.parent, reading=reading, inputs_needed=inputs_needed)
+
+
+def table_of_samples(
+    table: pd.DataFrame, name: str, folder: Path, *, reading: Reading, inputs_needed: bool = True
+) -> Bundle:
+    """The data set in a manifest's table. Paths are relative to the folder."""
     _check_columns(list(table.columns), name)
     if not len(table):
         raise ValueError(f"{name} has no rows")
@@ -58,10 +64,12 @@ def manifest(path: Path, *, reading: Reading) -> Bundle:
     refuse_shared_ids(table, name)
     if "path" in table:
         _log_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
-        return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
+        return image_bundle(table, folder, classes, reading, name=name, confined=True)
     if "text" in table:
         _log_ignored(table, KNOWN, name)
         return table_bundle(table, classes, _texts(table, reading, name).at, name=name)
+    if not inputs_needed:
+        return table_bundle(table, classes, lambda rows: LabelsOnly(len(rows)), name=name)
     store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
     return table_bundle(table, classes, store.at, name=name)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from ...issues.labels_file import read_labels, schema_of
+from ...issues.labels_file import read_labels, read_schema
 from ...runtime.cells import escaped
 from ...runtime.files import replacing
 from ..folder import Run
@@ -19,7 +19,7 @@ def write(run: Run, path: Path, *, force: bool = False, soft: bool = False) -> N
     """One row group at a time: the table may be larger than memory."""
     refuse_existing(path, force)
     classes = run.read_json("classes.json")["classes"]
-    fields = [field for field in schema_of(run.path) if field.name != "soft_label"]
+    fields = [field for field in read_schema(run.path) if field.name != "soft_label"]
     columns = [field.name for field in fields]
     schema = pa.schema([*fields, *(pa.field(f"p_{name}", pa.float32()) for name in classes if soft)])
     with replacing(path) as temporary, pa_csv.CSVWriter(temporary, schema) as writer:

@@ -1,11 +1,13 @@
 // The current sample in full.
 
 const role = (card, number) => (number === card.given ? "given" : number === card.suggested ? "suggested" : "other");
-const flagged = (card) => card.given !== card.suggested;
+const flagged = (card) => card.flagged;
+const corrected = (card) => card.given !== card.suggested;
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
-  return flagged(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, not flagged`;
+  if (!flagged(card)) return `${given}, not flagged`;
+  return corrected(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, no other class is likelier`;
 }
 
 function showCard(card, decision) {
@@ -17,6 +19,7 @@ function showCard(card, decision) {
     ...label("Given", "given", card.given),
     ...label("Suggested", "suggested", card.suggested),
     ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
+    ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
     element("dt", { title: "Probability that the given label is right" }, "Quality"),
     element("dd", { class: "quality-row" }, bar(card.quality, "quality"), element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2))),
   );
