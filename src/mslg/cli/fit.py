@@ -100,15 +100,9 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    asked = [data, method, preset, network, recipe, settings, decisions, *_of(Data, given).values()]
-    if _show_finished([*asked, *_of(Train, given).values()], options, report, as_json, quiet):
+    typed = _typed(given, data, network, method, preset)
+    if _show_finished([typed, recipe, settings, decisions], options, report, as_json, quiet):
         return
-    typed: Tables = {
-        "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
-        "network": {"name": network},
-        "method": {"name": method, "preset": preset},
-        "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
-    }
     tables = _layered(typed, settings or [], recipe, options, trust_code)
     if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
@@ -117,6 +111,18 @@ def fit(
         result = _fit(tables, decisions, options, progress=not quiet)
     if _is_main_process():
         _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
+
+
+def _typed(
+    given: Mapping[str, Any], data: str | None, network: str | None, method: str | None, preset: str | None
+) -> Tables:
+    """The settings of the command line, table by table; None where one was not given."""
+    return {
+        "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
+        "network": {"name": network},
+        "method": {"name": method, "preset": preset},
+        "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
+    }
 
 
 def _is_main_process() -> bool:
@@ -159,7 +165,9 @@ def _show_finished(asked: list[Any], options: Mapping[str, Any], report: bool, a
     network is needed to say so."""
     folder = options["output"]
     there = (folder / "config.toml").exists() and (folder / "done").exists()
-    if not options.get("resume") or not there or any(value not in (None, False) for value in asked):
+    typed, *others = asked
+    values = [*others, *(value for table in typed.values() for value in table.values())]
+    if not options.get("resume") or not there or any(value not in (None, False) for value in values):
         return False
     if not _is_main_process():
         return True
