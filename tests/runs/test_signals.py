@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ class Sends:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), self.number)
+
+
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    """Signals as in a terminal: a process in the background of a shell ignores some of them."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def fit(folder: Path, **settings: Any) -> mslg.Result:

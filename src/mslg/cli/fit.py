@@ -100,18 +100,9 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    asked: list[Any] = [data, method, preset, network, recipe, settings, decisions]
-    asked += [*_of(Data, given).values(), *_of(Train, given).values()]
-    changes = any(value not in (None, False) for value in asked)
-    if options.get("resume") and not changes and _finished(options["output"]):
-        _show_finished(options["output"], report=report, as_json=as_json, quiet=quiet)
+    typed = _typed(given, data, network, method, preset)
+    if _show_finished([typed, recipe, settings, decisions], options, report, as_json, quiet):
         return
-    typed: Tables = {
-        "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
-        "network": {"name": network},
-        "method": {"name": method, "preset": preset},
-        "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
-    }
     tables = _layered(typed, settings or [], recipe, options, trust_code)
     if "source" not in tables["data"]:
         raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
@@ -120,6 +111,18 @@ def fit(
         result = _fit(tables, decisions, options, progress=not quiet)
     if _is_main_process():
         _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
+
+
+def _typed(
+    given: Mapping[str, Any], data: str | None, network: str | None, method: str | None, preset: str | None
+) -> Tables:
+    """The settings of the command line, table by table; None where one was not given."""
+    return {
+        "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
+        "network": {"name": network},
+        "method": {"name": method, "preset": preset},
+        "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
+    }
 
 
 def _is_main_process() -> bool:
@@ -157,14 +160,17 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
         raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / "config.toml").exists() and (folder / "done").exists()
-
-
-def _show_finished(folder: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
-    """There is nothing to resume, and neither data nor network is needed to say so."""
+def _show_finished(asked: list[Any], options: Mapping[str, Any], report: bool, as_json: bool, quiet: bool) -> bool:
+    """Whether the run is finished and nothing else was asked for: there is nothing to resume, and neither data nor
+    network is needed to say so."""
+    folder = options["output"]
+    there = (folder / "config.toml").exists() and (folder / "done").exists()
+    typed, *others = asked
+    values = [*others, *(value for table in typed.values() for value in table.values())]
+    if not options.get("resume") or not there or any(value not in (None, False) for value in values):
+        return False
     if not _is_main_process():
-        return
+        return True
     summary = read_json(folder / "summary.json")
     if as_json:
         print(json.dumps({key: value for key, value in summary.items() if key != "format_version"}))
@@ -173,6 +179,7 @@ def _show_finished(folder: Path, *, report: bool, as_json: bool, quiet: bool) ->
         page = folder / "report.html"
         if report and page.exists():
             print(f"review its labels on this page: {page}", file=sys.stderr)
+    return True
 
 
 def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
