@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pages import (
     ablations,
+    any_model,
     clean_samples,
     features,
     issues,
@@ -60,6 +61,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
             sweeps["ladder"], *(read(f"ladder-{name}", results, recipes) for name in ("published", "pixels"))
         ),
         "issues": issues.page(results),
+        "any-model": any_model.page(results),
         "robustness": robustness.page(results),
         "label-learning": label_learning.page(results),
         "index": index(sweeps),
@@ -79,6 +81,9 @@ def index(sweeps: dict[str, Sweep]) -> str:
     )
     lines.insert(0, "- [Robustness of the default](robustness.md): is it ever worse than its controls?")
     lines.append("- [The issue list](issues.md): which list finds wrong labels best, and whether its error rate holds.")
+    lines.append(
+        "- [Any model's probabilities](any-model.md): `find_label_issues` beside cleanlab and self-confidence."
+    )
     lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")
     about = prose(
         "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",
