@@ -27,8 +27,9 @@ from ..runs.folder import Run
 from ..runs.run_data import RunData
 from ..runs.settings import Named, Options, Settings, Train, check_value
 from ..runtime.distributed import broadcast_object, local_device, ranks
+from ..runtime.durations import in_words
 from ..runtime.precision import check_precision
-from ..training.cost import in_words, seconds_per_plain_step, work_of
+from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
 from ..training.optimizers import optimizer_factory, used_by

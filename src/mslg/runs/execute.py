@@ -15,8 +15,9 @@ from ..data.splits import Splits
 from ..issues.from_training import rank_training_labels
 from ..issues.ranked_list import LabelIssues
 from ..runtime import distributed
+from ..runtime.durations import in_words
 from ..training.collapse import CollapseWatch
-from ..training.cost import in_words, seconds_per_plain_step, work_of
+from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.loggers import Logging, Started
 from ..training.loop import EpochRecord, NonFiniteLoss, Position

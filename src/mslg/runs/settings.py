@@ -86,7 +86,10 @@ class Data(Table):
     noise: str | None = _setting(None, "Corrupt the labels first: see mslg list noises.", panel=DATA)
     rate: float | None = _setting(None, "Fraction of labels to corrupt.", panel=DATA, least=0, below=1 + 1e-9)
     features: str | None = _setting(
-        None, "Run this network once over the data and train a head on its features: named like NETWORK.", panel=METHOD
+        None,
+        "Run this network once over the data and train a head on its features: named like NETWORK. For image files "
+        "without a GPU the default is packaged:efficientnet-lite0 if it is installed; none trains on pixels.",
+        panel=METHOD,
     )
     features_weights: str | None = _setting(None, "weights of the features' network: a file, or a name it knows")
     features_prepare: tuple[str, ...] | None = _setting(None, "how images are prepared for the features' network")
