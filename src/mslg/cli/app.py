@@ -17,21 +17,25 @@ from .list import list_
 from .noise import noise
 from .plot import plot
 from .report import report
+from .review import review
 from .review_next import review_next
+from .start import start
 from .sweep import sweep
 from .table import table
 
 app = typer.Typer(
     name="mslg",
     help="Train on labels that are partly wrong, and find out which ones are.",
-    epilog="Start with: mslg demo",
+    epilog="Start with: mslg demo, or with your own data: mslg start DATA",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(start)
 app.command()(fit)
 app.command()(report)
+app.command()(review)
 app.command()(apply)
 app.command("review-next")(review_next)
 app.command()(export)

@@ -17,7 +17,7 @@ from ..data.make_splits import make_splits
 from ..data.samples import Samples
 from ..data.source import Source
 from ..data.splits import Splits
-from ..issues.error_rate import check_fdr
+from ..issues.flagging import Flagging
 from ..issues.from_training import missing_clean_samples
 from ..methods import METHODS
 from ..registry import UnknownName, expect_name, unknown
@@ -146,9 +146,10 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         class_balance=train.class_balance,
     )
     splits = start.apply_decisions(splits)
-    if train.fdr is not None:
+    flagging = Flagging.parse(train.flag, train.fdr)
+    if flagging.kind in ("fdr", "expected"):
         cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
-        check_fdr(train.fdr, missing_clean_samples(splits, cross_fits=cross_fits))
+        flagging.check(missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .error_rate import ErrorRate, descending, estimate_error_rate
 from .evidence import Evidence, Predictions
+from .flagging import Flagging
 from .posterior import Posterior, fit_posterior, log_odds_wrong
 
 
@@ -25,7 +26,8 @@ class LabelIssues:
     log_odds: Tensor  # (samples,) of a wrong label; NaN where there is no prediction
     likeliest: Tensor  # (samples,) class; the given one where there is no prediction
     fdr: float | None = None
-    limit: int | None = None  # labels that may be flagged at this false discovery rate; None: all with a likelier class
+    limit: int | None = None  # how many labels are flagged; None: all with a likelier class
+    other: Tensor | None = None  # (samples,) the likeliest class that was not given, where there is a limit
 
     @cached_property
     def order(self) -> Tensor:
@@ -60,7 +62,8 @@ class LabelIssues:
         """(samples,) the class that each sample should probably have: the given one unless it is flagged."""
         if self.limit is None:
             return self.likeliest
-        return torch.where(self.ranks < self.limit, self.likeliest, self.predictions.given.int())
+        assert self.other is not None
+        return torch.where(self.ranks < self.limit, self.other, self.predictions.given.int())
 
     @property
     def flagged(self) -> Tensor:
@@ -73,22 +76,27 @@ class LabelIssues:
         return self.error_rate.summary(self.log_odds[order], self.flagged[order], self.fdr)
 
 
-def rank_labels(predictions: Predictions, evidence: Evidence, *, fdr: float | None = None) -> LabelIssues:
+def rank_labels(
+    predictions: Predictions, evidence: Evidence, *, fdr: float | None = None, flagging: Flagging | None = None
+) -> LabelIssues:
     """Fit the posterior, rank all given labels by it and estimate how many are wrong.
 
-    With `fdr`, as many labels are flagged as possible while the expected fraction of right ones among them stays below
-    it; otherwise all labels for which another class is likelier.
+    By default, labels are flagged for which another class is likelier; with `flagging` as many as it says; with `fdr`,
+    as many as possible while the expected fraction of right ones among them stays below it.
     """
+    flagging = Flagging.parse(None, fdr) if flagging is None else flagging
     fitted = fit_posterior(predictions, evidence)
     log_odds = torch.empty(len(predictions), dtype=torch.float64)
     likeliest = torch.empty(len(predictions), dtype=torch.int32)
+    other = torch.empty(len(predictions), dtype=torch.int32)
     for piece in predictions.pieces():  # one pass: reading the probabilities may take longer than all else
         given, known = predictions.given[piece], predictions.is_known(piece)
         probs = fitted.posterior(predictions.probs(piece), given)
         right = probs.gather(1, given.unsqueeze(1)).squeeze(1)
         log_odds[piece] = torch.where(known, log_odds_wrong(right), torch.nan)
         likeliest[piece] = torch.where(known, probs.argmax(1), given).int()
+        other[piece] = torch.where(known, probs.scatter(1, given.unsqueeze(1), -1).argmax(1), given).int()
     known_odds = log_odds[~log_odds.isnan()]
     rate = estimate_error_rate(fitted, known_odds, predictions, evidence)
-    limit = None if fdr is None else rate.length_for_fdr(descending(known_odds), fdr)
-    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, fdr, limit)
+    limit = flagging.limit(rate, descending(known_odds))
+    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, flagging.fdr, limit, other)

@@ -1,5 +1,5 @@
-"""suspects.parquet and clean_samples.parquet: the worst labels with all that a person needs to review them, namely
-previews, predictions by epoch, and the most similar clean samples."""
+"""suspects.parquet, audit.parquet and clean_samples.parquet: the worst labels, and some at random, with all that a
+person needs to review them, namely previews, predictions by epoch, and the most similar clean samples."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..data.samples import Samples
 from ..data.splits import Splits
 from ..networks.head import recorded_inputs
 from ..runtime.files import write_atomically
+from ..runtime.seeds import generator
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
 from .label_rows import label_table
@@ -30,6 +31,7 @@ log = logging.getLogger("mslg")
 
 FORMAT = 1
 MOST = 1_000  # suspects that are kept
+AUDIT = 100  # samples drawn at random, to learn how many labels are wrong
 NEAREST = 4  # clean samples beside each
 SIDE, CLEAN_SIDE = 224, 64  # pixels of their pictures
 CLEAN = pa.schema(
@@ -38,11 +40,12 @@ CLEAN = pa.schema(
 
 
 def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Splits, history: PredictionHistory) -> None:
-    """Write both files. Samples without a prediction are no suspects."""
+    """Write the files. Samples without a prediction are no suspects."""
     worst = issues.order[: min(MOST, issues.ranked)].long()
-    index = data.train.index[worst]
+    drawn = issues.order[random_positions(issues.ranked, data.seed)].long()
+    index = data.train.index[torch.cat([worst, drawn])]
     clean = data.clean  # not the samples that a method uses instead of clean ones: nobody has verified those
-    nearest = _nearest(method, data, data.train.at(worst), clean)
+    nearest = _nearest(method, data, data.train.at(torch.cat([worst, drawn])), clean)
     names = _names(clean, sorted({place for row in nearest for place in row}))
     given, predicted = history.history(index)
     previews = [preview_of(data.source, position, side=SIDE) for position in index.tolist()]
@@ -54,11 +57,17 @@ def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Spli
         "history_predicted": pa.array(predicted.int().tolist(), pa.list_(pa.int32())),
         "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
     }
-    rows = label_table(issues, worst)
-    for name, column in columns.items():
-        rows = rows.append_column(name, column)
-    _write(folder / "suspects.parquet", rows)
+    for name, positions, start in (("suspects", worst, 0), ("audit", drawn, len(worst))):
+        rows = label_table(issues, positions)
+        for title, column in columns.items():
+            rows = rows.append_column(title, column.slice(start, len(positions)))
+        _write(folder / f"{name}.parquet", rows)
     _write(folder / "clean_samples.parquet", _clean_table(clean, names, data.source.classes))
+
+
+def random_positions(samples: int, seed: int) -> Tensor:
+    """Positions of samples to check at random: enough for a rate with an interval of about ±10 points."""
+    return torch.randperm(samples, generator=generator(seed, "audit"))[:AUDIT]
 
 
 def _nearest(method: Method, data: Splits, suspects: Samples, clean: Samples | None) -> list[list[int]]:

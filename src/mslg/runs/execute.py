@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.splits import Splits
+from ..issues.flagging import Flagging
 from ..issues.from_training import rank_training_labels
 from ..issues.ranked_list import LabelIssues
 from ..runtime import distributed
@@ -199,7 +200,8 @@ def _judged(
     stopped: bool,
 ) -> Outcome:
     summary = summarise(records, prepared.evaluation, data, state="stopped" if stopped else "done")
-    issues = rank_training_labels(method, data, position.history, fdr=prepared.settings.train.fdr)
+    flagging = Flagging.parse(prepared.settings.train.flag, prepared.settings.train.fdr)
+    issues = rank_training_labels(method, data, position.history, flagging=flagging)
     summary["label_errors"] = issues.error_rate_summary()
     if len(data.source.classes) <= SHOWN:
         summary["transition"] = issues.posterior.transition().tolist()
@@ -227,7 +229,7 @@ def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:
         then, now = before.get(table, {}), record[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
-            if key == "fdr":  # how long the list is: no matter of training
+            if key in ("fdr", "flag"):  # how long the list is: no matter of training
                 continue
             if _as_toml(old) != _as_toml(value):
                 raise RunMismatch(

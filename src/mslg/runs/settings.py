@@ -82,6 +82,10 @@ class Data(Table):
     labels: str | None = _setting(
         None, "Replace the labels of DATA by id: a .csv or .parquet from mslg noise or mslg apply.", panel=DATA
     )
+    label_column: str | None = _setting(None, "What the manifest calls its column of labels.", panel=DATA)
+    text_column: str | None = _setting(None, "What it calls its column of texts.", panel=DATA)
+    path_column: str | None = _setting(None, "What it calls its column of image paths.", panel=DATA)
+    id_column: str | None = _setting(None, "What it calls its column of ids.", panel=DATA)
     corrupt: str | None = _setting(None, "Images that cannot be decoded: error (default) or skip.", panel=DATA)
     noise: str | None = _setting(None, "Corrupt the labels first: see mslg list noises.", panel=DATA)
     rate: float | None = _setting(None, "Fraction of labels to corrupt.", panel=DATA, least=0, below=1 + 1e-9)
@@ -142,6 +146,12 @@ class Train(Table):
     class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
     seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0)
+    flag: str | int | None = _setting(
+        None,
+        "How many labels to flag: likelier (another class is likelier; the default), expected (as many as are "
+        "estimated to be wrong), fdr=0.1, or a number such as 500.",
+        panel=REVIEW,
+    )
     fdr: float | None = _setting(
         None,
         "Flag as many labels as possible while keeping the false discovery rate below this, such as 0.1.",

@@ -36,8 +36,6 @@ def read_report_data(folder: Path, *, cards: int) -> ReportData:
     settings = (folder / "config.toml").read_bytes()
     classes = [str(name) for name in _json(folder / "classes.json")["classes"]]
     found = read_cards(folder, classes, most=cards)
-    digest = hashlib.sha256(settings)
-    digest.update("\0".join(found.ids).encode())
     return ReportData(
         name=folder.resolve().name,
         settings=settings.decode(),
@@ -47,8 +45,15 @@ def read_report_data(folder: Path, *, cards: int) -> ReportData:
         classes=classes,
         labels=count_labels(folder, classes),
         cards=found,
-        fingerprint=digest.hexdigest()[:16],
+        fingerprint=fingerprint_of(settings, found.ids),
     )
+
+
+def fingerprint_of(settings: bytes, ids: list[str]) -> str:
+    """The key of the decisions in the browser."""
+    digest = hashlib.sha256(settings)
+    digest.update("\0".join(ids).encode())
+    return digest.hexdigest()[:16]
 
 
 def _history(path: Path) -> list[dict[str, Any]]:
