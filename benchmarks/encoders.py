@@ -19,10 +19,10 @@ from sklearn.linear_model import LogisticRegression
 
 def photos(data: Path) -> None:
     """Accuracy of a linear head on 1,500 clean samples by the side of the pictures, on 1,000 others."""
-    from practitioner import files
     from sklearn.preprocessing import StandardScaler
 
     from mslg.networks.packaged import DEFAULT, packaged_network
+    from practitioner import files
 
     labels = np.load(data / "cifar10_train_labels.npy").astype(np.int64)
     images, chosen = files(data, labels), np.random.default_rng(0).permutation(len(labels))[:2500]
