@@ -103,6 +103,7 @@ function setUpReview() {
   for (const button of document.querySelectorAll("[data-pair]")) {
     button.addEventListener("click", () => {
       const [given, suggested] = button.dataset.pair.split(",");
+      review.show("review");
       byId("clear").click();
       for (const [field, value] of [["given", given], ["suggested", suggested]]) byId(field).value = value;
       review.refresh();
