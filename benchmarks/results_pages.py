@@ -13,7 +13,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pages import ablations, clean_samples, features, issues, ladder, pixels, robustness, scale, step_cost, tuning
+from pages import (
+    ablations,
+    any_model,
+    clean_samples,
+    features,
+    issues,
+    label_learning,
+    ladder,
+    pixels,
+    robustness,
+    scale,
+    step_cost,
+    tuning,
+)
 from pages.sweep import Sweep, read
 from pages.words import prose
 
@@ -48,7 +61,9 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
             sweeps["ladder"], *(read(f"ladder-{name}", results, recipes) for name in ("published", "pixels"))
         ),
         "issues": issues.page(results),
+        "any-model": any_model.page(results),
         "robustness": robustness.page(results),
+        "label-learning": label_learning.page(results),
         "index": index(sweeps),
     }
     paths = []
@@ -61,8 +76,14 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
 def index(sweeps: dict[str, Sweep]) -> str:
     """What there is, a line each."""
     lines = [f"- [{title}]({name}.md): {words}; {sweeps[name].state}." for name, (title, words) in LINES.items()]
+    lines.insert(
+        0, "- [What label learning adds](label-learning.md): the default with and without MSLG's meta-gradient."
+    )
     lines.insert(0, "- [Robustness of the default](robustness.md): is it ever worse than its controls?")
     lines.append("- [The issue list](issues.md): which list finds wrong labels best, and whether its error rate holds.")
+    lines.append(
+        "- [Any model's probabilities](any-model.md): `find_label_issues` beside cleanlab and self-confidence."
+    )
     lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")
     about = prose(
         "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",

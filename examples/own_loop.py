@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from mslg import Batch, Bilevel, LabelTable, mslg_step
+from mslg import Batch, Bilevel, LabelTable, label_step
 
 EPOCHS, WARM_UP = 30, 10
 
@@ -36,12 +36,13 @@ def trained(warm_up: int) -> tuple[nn.Module, LabelTable]:
     for epoch in range(EPOCHS):
         for index in torch.randperm(len(train)).split(50):
             if epoch < warm_up:  # plain training on the given labels
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(network(x[index]), given[index]).backward()
-                optimizer.step()
-            else:  # moves the soft labels of the batch towards what helps the clean samples, then trains on them
-                batch = Batch(index, x[index], given[index])
-                mslg_step(engine, table, optimizer, batch, clean, label_rate=15, loss="forward-kl", entropy_weight=0)
+                loss = nn.functional.cross_entropy(network(x[index]), given[index])
+            else:  # moves the soft labels of the batch towards what helps the clean samples
+                step = label_step(engine, table, Batch(index, x[index], given[index]), clean, label_rate=15)
+                loss = nn.functional.cross_entropy(step.logits, step.soft)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
     return network, table
 
 

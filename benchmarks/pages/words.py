@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from mslg.sweeps.table import Difference, Place
 
 NOTHING = "–"  # not finished, or diverged
-TEXT = ("setting", "list", "best other row", "verdict", "in the features' table")  # headings of columns without numbers
+# Headings of columns without numbers.
+TEXT = ("setting", "list", "model", "best other row", "verdict", "in the features' table")
 
 
 def spread(mean: float, sd: float | None, places: int = 1) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache, reduce
@@ -15,6 +17,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SHOWN = 8  # names in an error message: more are not read
+
+# The import paths that the user has typed, where settings come from files; None where they all come from the caller.
+_typed: ContextVar[frozenset[str] | None] = ContextVar("typed", default=None)
+
+
+@contextmanager
+def import_only(typed: Iterable[str] | None) -> Iterator[None]:
+    """Inside, no code is imported but that of installed packages and of these names; None allows everything."""
+    token = _typed.set(None if typed is None else frozenset(typed))
+    try:
+        yield
+    finally:
+        _typed.reset(token)
+
+
+def importable() -> frozenset[str] | None:
+    """The import paths that may be imported here; None if all may."""
+    return _typed.get()
 
 
 class Entry(NamedTuple):
@@ -116,7 +136,8 @@ class Registry(Mapping[str, Entry]):
             return self._checked(name, self.load(name))
         if ":" not in name or self.group is None:
             raise self.unknown(name)
-        if not allow_import:
+        typed = _typed.get()
+        if not allow_import or (typed is not None and name not in typed):
             raise UntrustedCode(
                 f"the {self.kind} '{name}' is code outside mslg, named by a file that somebody else may have made, and "
                 f"importing it would run it. If you trust it, name it yourself ({self.option}), or pass --trust-code"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -85,9 +86,22 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
         LabelTable(GIVEN, 5, path=tmp_path / "table").soft(torch.tensor([0]))
 
 
-def test_an_untouched_file_takes_no_room_on_disk(tmp_path: Path) -> None:
-    table = LabelTable(torch.zeros(200_000, dtype=torch.int64), 100, dtype=torch.float16, path=tmp_path / "table")
+def test_the_space_of_a_file_is_reserved_before_it_is_mapped(tmp_path: Path) -> None:
+    """On a full disk, writing to a sparse file that is mapped would end the process by a signal."""
+    table = LabelTable(torch.zeros(20_000, dtype=torch.int64), 100, dtype=torch.float16, path=tmp_path / "table")
     table.soft(torch.arange(1000))
     stat = (tmp_path / "table").stat()
-    assert stat.st_size == 40_000_000
-    assert stat.st_blocks * 512 < 1_000_000
+    assert stat.st_size == 4_000_000
+    assert stat.st_blocks * 512 >= 4_000_000
+
+
+def test_a_disk_that_is_too_small_is_an_error_with_the_numbers(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        table = LabelTable(torch.zeros(20_000, dtype=torch.int64), 100, dtype=torch.float16, path=tmp_path / "table")
+        with pytest.raises(OSError, match=r"a table of 4,000,000 bytes does not fit on the disk of .*free some space"):
+            table.soft(torch.arange(10))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "table").exists()

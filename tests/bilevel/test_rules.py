@@ -69,7 +69,7 @@ def attention_with_mask(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class EncoderLayer(nn.TransformerEncoderLayer):
-    """Attention written out, as the graph has rules for that only."""
+    """Attention written out."""
 
     def forward(self, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):
@@ -253,6 +253,11 @@ PRODUCTS: dict[str, Case] = {
     "linear on sequences without bias": Case(F.linear, (2, 3, 4), (5, 4)),
     "dropout": Case(lambda x, y: F.dropout(x @ y, 0.3), (3, 4), (4, 5)),
     "attention": Case(with_math_attention(F.scaled_dot_product_attention), (2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3)),
+    "fused attention": Case(F.scaled_dot_product_attention, (2, 2, 5, 3), (2, 2, 7, 3), (2, 2, 7, 3)),
+    "fused attention with a mask": Case(attention_with_mask, (2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3)),
+    "fused causal attention": Case(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), *3 * [(2, 2, 5, 3)]
+    ),
     "attention with a mask": Case(with_math_attention(attention_with_mask), (2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3)),
 }
 
@@ -310,7 +315,7 @@ ELSEWHERE = {"CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "_MeanBackwa
 
 
 def tangent_by_dual_numbers(case: Case, operands: list[Tensor], moves: list[Tensor | None]) -> Tensor:
-    with torch.no_grad(), forward_ad.dual_level():
+    with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):  # fused kernels have no forward mode
         duals = [
             x.detach() if d is None else forward_ad.make_dual(x.detach(), d)
             for x, d in zip(operands, moves, strict=True)
@@ -405,10 +410,57 @@ def test_every_name_listed_as_symmetric_is_among_those_tested() -> None:
     assert set(SYMMETRIC) <= tested
 
 
-def test_a_node_without_a_rule_is_named() -> None:
+# Operations without a rule of their own: differentiated through their backward.
+RULELESS: dict[str, Case] = {
+    "prefix sums": Case(lambda x: x.cumsum(0), (3, 4)),
+    "prefix products": Case(lambda x: x.cumprod(1), (3, 4)),
+    "strided view": Case(lambda x: x.as_strided((3, 2), (4, 2), 1), (4, 4)),
+    "strided view of a transpose": Case(lambda x: x.t().as_strided((3, 2), (4, 2), 1), (4, 4)),
+    "slice written in place": Case(lambda x, y: _written(x, y), (3, 2), (3, 4)),
+    "sort": Case(lambda x: x.sort(1).values, (3, 4)),
+    "spectrum": Case(lambda x: torch.fft.rfft(x).abs(), (3, 4)),
+    "bilinear resizing": Case(lambda x: F.interpolate(x, size=(7, 5), mode="bilinear"), (2, 3, 4, 4)),
+    "inverse": Case(lambda x: torch.linalg.inv(x + 4 * torch.eye(3, dtype=x.dtype)), (3, 3)),
+    "several outputs": Case(lambda x: torch.linalg.slogdet(x)[1] * torch.linalg.norm(x), (3, 3)),
+}
+
+
+def _written(x: Tensor, y: Tensor) -> Tensor:
+    found = 2 * y
+    found[:, 1:3] = x
+    return found * y
+
+
+@pytest.mark.parametrize("name", RULELESS)
+def test_operations_without_a_rule_are_differentiated_through_their_backward(name: str) -> None:
+    case = RULELESS[name]
+    operands = case.operands()
+    output = case(*operands)
+    assert nodes(output) - set(RULES), "it has rules for everything now: no case for this test"
+    for chosen in choices_of_what_moves(len(operands)):
+        moves = [torch.randn_like(x) if moved else None for x, moved in zip(operands, chosen, strict=True)]
+        expected = tangent_by_dual_numbers(case, operands, moves)
+        torch.testing.assert_close(graph_tangent(output, operands, moves), expected, rtol=1e-12, atol=1e-12)
+
+
+class Cut(torch.autograd.Function):
+    """A backward that is cut off from its argument."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient.detach()
+
+
+def test_an_operation_that_cannot_be_differentiated_is_named() -> None:
     x = torch.randn(3, 4, requires_grad=True)
-    with pytest.raises(Unsupported, match="CumsumBackward0"):
-        graph_tangent(x.cumsum(0), [x], [torch.ones_like(x)])
+    with pytest.raises(Unsupported, match="CutBackward"):
+        graph_tangent(Cut.apply(x), [x], [torch.ones_like(x)])
+    with pytest.raises(Unsupported, match="EmbeddingBagBackward0"):
+        graph_tangent(F.embedding_bag(torch.tensor([[0, 1]]), x), [x], [torch.ones_like(x)])
 
 
 def test_an_output_that_does_not_depend_on_what_moves_has_no_tangent() -> None:

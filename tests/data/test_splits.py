@@ -42,6 +42,17 @@ def test_a_number_of_clean_samples_comes_out_of_the_training_set() -> None:
         assert torch.bincount(part.label).tolist() == [len(part) // 3] * 3
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(240, [240, 0, 0]), (679, [679, 0, 0]), (680, [600, 40, 40]), (900, [600, 150, 150]), (1500, [900, 300, 300])],
+)
+def test_a_method_that_cross_fits_holds_nothing_out_before_it_has_600_clean_samples(
+    count: int, sizes: list[int]
+) -> None:
+    data = make_splits(source(1600, verified=True), count, seed=1, cross_fits=True)
+    assert [0 if part is None else len(part) for part in (data.clean, data.select, data.report)] == sizes
+
+
 def test_pairs_of_held_out_samples_are_not_handed_to_the_method() -> None:
     noisy = source(300)
     noisy = noisy.with_label((noisy.label + (torch.arange(300) % 5 == 0)) % 3)

@@ -141,7 +141,7 @@ def test_any_optimizer_and_schedule() -> None:
 
 def test_many_clean_samples_are_divided_into_three_parts() -> None:
     data = blobs(clean=200)
-    result = fit(noisy=(data.x, data.given), clean=(data.clean_x, data.clean_y), epochs=3)
+    result = fit(noisy=(data.x, data.given), clean=(data.clean_x, data.clean_y), epochs=3, method="mslg")
     assert result.summary["clean_samples"] == {"meta": 120, "select": 40, "report": 40}
     assert {"select/accuracy", "report/accuracy"} <= set(result.history.columns)
     best = result.summary["best_on_select"]
@@ -162,8 +162,16 @@ def test_a_run_on_disk_is_a_readable_folder(tmp_path: Path) -> None:
     result = fit(output=tmp_path / "run", loggers="tensorboard")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     expected = {"config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "model.safetensors", "model.json"}
-    expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "clean_samples.parquet"}
-    assert names == expected | {"classes.json", "summary.json", "done", "tensorboard", "model_card.md"}
+    expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "audit.parquet", "clean_samples.parquet"}
+    assert names == expected | {
+        "classes.json",
+        "summary.json",
+        "done",
+        "tensorboard",
+        "model_card.md",
+        "checksums.json",
+        ".lock",
+    }
     frame = pd.read_parquet(tmp_path / "run" / "labels.parquet")
     pd.testing.assert_frame_equal(frame.drop(columns="soft_label"), result.labels.drop(columns="soft_label"))
     weights = load_file(tmp_path / "run" / "model.safetensors")
@@ -216,7 +224,7 @@ def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) ->
     (tmp_path / "run" / ".labels.parquet.1-ab.partial").write_bytes(b"half")
     (tmp_path / "run" / ".mine.partial").mkdir()
     fit(output=tmp_path / "run", resume=True)
-    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine.partial"]
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".lock", ".mine.partial"]
 
 
 def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
@@ -319,7 +327,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of fit": ({"epoch": 3}, "unknown setting of cross-fitted or of fit 'epoch'. Did you mean 'epochs'"),
     "no epochs": ({"epochs": 0}, "epochs is 0; it must be a whole number or left out, 1 or more"),
     "negative rate": ({"label_rate": -1.0}, "label_rate is -1.0; it must be 0 or more"),
-    "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(128, 3\) but the data has 4 classes"),
+    "outputs": ({"network": lambda: nn.Linear(2, 3)}, r"outputs of shape \(2, 3\) but the data has 4 classes"),
     "batch size": ({"batch_size": 1}, "batch_size is 1; a batch needs at least 2"),
     "three arrays": ({"noisy": (DATA.x, DATA.given, DATA.true)}, "pass .inputs, labels. or a Dataset"),
     "text as inputs": ({"noisy": (np.array(["a"] * 240), DATA.given)}, "cannot be fed to a network"),
@@ -339,7 +347,9 @@ def test_an_iterable_dataset_is_refused_with_the_reason() -> None:
         def __iter__(self) -> Any:
             return iter([])
 
-    with pytest.raises(TypeError, match=r"a map-style Dataset with __len__ and __getitem__ is needed"):
+    with pytest.raises(
+        TypeError, match=r"an iterable Stream.* pass key=.* or a map-style Dataset with __len__ and __getitem__"
+    ):
         fit(noisy=Stream())
 
 

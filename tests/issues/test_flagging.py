@@ -24,7 +24,7 @@ def issues(flagging: Flagging) -> LabelIssues:
         known=torch.ones(10, dtype=torch.bool),
         predicted_in_training=None,
     )
-    return rank_labels(predictions, Evidence(None), flagging=flagging)
+    return rank_labels(predictions, Evidence(None), fdr=flagging.fdr, flag=flagging.flag)
 
 
 def test_by_default_labels_with_a_likelier_class() -> None:
@@ -35,10 +35,10 @@ def test_by_default_labels_with_a_likelier_class() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3, 8, 10, 99])
-def test_any_number_of_the_worst_with_the_likeliest_other_class(count: int) -> None:
+def test_any_number_of_the_worst(count: int) -> None:
     found = issues(Flagging.parse(str(count)))
     assert found.flagged.tolist() == [bool(rank < count) for rank in found.ranks.tolist()]
-    assert set(found.suggested[found.flagged].tolist()) <= {0}
+    assert found.suggested.tolist() == torch.where(found.flagged, found.likeliest, 1).tolist()
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,9 @@ def test_any_number_of_the_worst_with_the_likeliest_other_class(count: int) -> N
         (None, Flagging()),
         ("likelier", Flagging()),
         ("expected", Flagging("expected")),
-        ("fdr=0.1", Flagging("fdr", 0.1)),
-        (500, Flagging("count", 500)),
+        ("balanced", Flagging("balanced")),
+        ("fdr=0.1", Flagging(fdr=0.1)),
+        (500, Flagging(500)),
     ],
 )
 def test_how_it_is_written(text: str | int | None, expected: Flagging) -> None:
@@ -56,11 +57,11 @@ def test_how_it_is_written(text: str | int | None, expected: Flagging) -> None:
 
 
 def test_mistakes_name_what_is_allowed() -> None:
-    with pytest.raises(ValueError, match=r"flag is 'many'; allowed are likelier, expected, fdr=0\.1"):
+    with pytest.raises(ValueError, match=r"flag is 'many'; allowed are likelier, balanced, expected, fdr=0\.1"):
         Flagging.parse("many")
     with pytest.raises(ValueError, match=r"flag = 500 and fdr = 0\.1 both say"):
         Flagging.parse("500", 0.1)
     with pytest.raises(ValueError, match=r"flag = expected needs an estimate.*there are none; check 100 random"):
         Flagging("expected").check("there are none")
     with pytest.raises(ValueError, match=r"fdr = 0\.1 cannot be kept: there are none"):
-        Flagging("fdr", 0.1).check("there are none")
+        Flagging(fdr=0.1).check("there are none")

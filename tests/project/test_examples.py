@@ -15,14 +15,20 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONGEST = 60  # lines
 NEEDS = {
+    "accelerate_recipe": "accelerate",
     "hugging_face_images": "datasets",
+    "hugging_face_model": "transformers",
     "hugging_face_text": "datasets",
     "lightning_recipe": "lightning",
     "skorch_recipe": "skorch",
+    "trainer_recipe": "transformers",
 }  # packages that mslg itself does not need
 CLUSTER = {"ray_train"}  # started by what runs on several machines
 # What must be found in what an example prints, and the least that its first percentage must be.
 SHOWN = {
+    "accelerate_recipe": (r"soft ([\d.]+)%", 70),
+    "trainer_recipe": (r"soft ([\d.]+)%", 68),
+    "hugging_face_model": (r"suggested ([\d.]+)%", 90),
     "audio": (r"mslg +test accuracy ([\d.]+)%", 74),
     "hugging_face_images": (r"test accuracy +([\d.]+) %", 90),
     "hugging_face_text": (r"test accuracy +([\d.]+) %", 78),
@@ -69,7 +75,25 @@ def test_it_runs_and_shows_what_it_promises(name: str, tmp_path: Path) -> None:
     assert float(found[1]) >= least
 
 
-@pytest.mark.parametrize("name", ["lightning_recipe", "skorch_recipe"])
+PAGES = {
+    "accelerate_recipe": "integrations",
+    "hugging_face_model": "hugging-face",
+    "lightning_recipe": "lightning",
+    "skorch_recipe": "integrations",
+    "trainer_recipe": "hugging-face",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_recipes_on_the_page_are_those_that_run(name: str) -> None:
     code = (ROOT / "examples" / f"{name}.py").read_text().split('"""\n', 1)[1].strip()
-    assert f"```py\n{code}\n```" in (ROOT / "docs" / "integrations.md").read_text()
+    assert f"```py\n{code}\n```" in (ROOT / "docs" / f"{PAGES[name]}.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["own-loop", "hugging-face", "lightning"])
+def test_from_an_empty_file_to_labels_takes_less_than_40_lines(page: str) -> None:
+    first = re.search(
+        r"^```py(?:thon)?\n(.*?)^```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert first is not None
+    assert len(first[1].splitlines()) < 40

@@ -30,7 +30,8 @@ def test_every_format_leads_somewhere() -> None:
 
 def test_a_folder_to_hand_on(run: Path, tmp_path: Path) -> None:
     folder = mslg.export(run, to="safetensors", path=tmp_path / "deep" / "model")
-    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "model.json", "classes.json", "README.md"}
+    names = {"model.safetensors", "model.json", "classes.json", "README.md", "checksums.json"}
+    assert {path.name for path in folder.iterdir()} == names
     weights = load_file(run / "model.safetensors")
     model = mslg.load_model(folder, small_network)
     assert all(torch.equal(weights[name], value) for name, value in model.network.state_dict().items())

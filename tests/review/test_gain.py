@@ -125,7 +125,7 @@ def test_what_cannot_be_opened_again_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="its weights do not fit a Linear"):
         review_next(tmp_path / "run", lambda: nn.Linear(2, 4), NOISY, CLEAN)
     (tmp_path / "run" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="is not finished"):
+    with pytest.raises(ValueError, match=r"is missing .* mslg fit -o .* --resume"):
         review_next(tmp_path / "run", small_network, NOISY, CLEAN)
 
 

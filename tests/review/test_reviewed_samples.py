@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from mslg.data.concat import ConcatStore, concat_sources
+from mslg.data.dataset_store import DatasetStore
 from mslg.data.make_splits import make_splits
 from mslg.data.source import Source, make_source
 from mslg.data.splits import Splits
-from mslg.data.stores import DatasetStore, TensorStore
+from mslg.data.stores import TensorStore
 from mslg.review.decisions import Decision
 from mslg.review.reviewed_samples import with_reviewed
 from tests.support.blobs import blobs

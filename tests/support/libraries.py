@@ -34,3 +34,14 @@ def timm_or_skip() -> None:
     if find_spec("timm") is None:
         pytest.skip("timm is not installed")
     torchvision_or_skip()
+
+
+def transformers_or_skip() -> Any:
+    """The library, or skip the test. It imports torchvision if that is installed."""
+    if find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    if find_spec("torchvision") is not None:
+        torchvision_or_skip()
+    import transformers
+
+    return transformers

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from mslg.fitting.fit import fit_settings
+from mslg.runtime import checksums
 from mslg.runtime.machine import processors
 from mslg.sweeps.grid import Grid
 from mslg.sweeps.ledger import Finished
@@ -87,6 +88,7 @@ def test_runs_launched_elsewhere_are_collected(tmp_path: Path, grid: Grid, inlin
     # One that says it is this cell's and was run with something else.
     path = run_folder(tmp_path, cells[1]) / "config.toml"
     path.write_text(path.read_text().replace("batch_size = 128", "batch_size = 64", 1))
+    checksums.record(path.parent, [path.name])
     begun = run_folder(tmp_path, cells[2])
     begun.mkdir(parents=True)
     (begun / ".config.toml.partial").write_text("killed before it began")
@@ -170,6 +172,7 @@ def test_a_run_begun_with_other_settings_is_started_over(tmp_path: Path, grid: G
         (folder / name).unlink()
     config = folder / "config.toml"
     config.write_text(config.read_text().replace('source = "digits"', 'source = "digits"\nroot = "elsewhere"'))
+    checksums.record(folder, ["config.toml"])
     assert run_sweep(grid, tmp_path, only=lambda each: each == cell, keep_runs=True) == {}
     assert "elsewhere" not in config.read_text()
     assert set(results(grid, tmp_path)) == {cell.key}

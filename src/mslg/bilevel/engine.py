@@ -7,22 +7,30 @@ meta-learning method here uses that tangent; none needs second-order autograd.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from ..data.batch import Inputs, call
+from ..data.batch import Inputs
+from ..networks.compiled import uncompiled
 from ..networks.head import find_head
+from ..networks.optimizer import check_optimizer
 from ..registry import expect_name
 from ..runtime.distributed import averaged
 from ..runtime.precision import gradient
+from .borrowed_weights import borrowed, buffers_of, called
 from .fallbacks import MODES, Fallbacks, Mode
 from .recomputable_activations import RecomputableActivations
-from .tangent_modes import Direction, ForwardPass, RandomState, call_with
+from .tangent_modes import Direction, ForwardPass, RandomState
+
+log = logging.getLogger("mslg")
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -86,7 +94,7 @@ class Bilevel:
         expect_name("mode", mode, MODES)
         if not isinstance(clean_every, int) or clean_every < 1:
             raise ValueError(f"clean_every is {clean_every}; it must be a whole number of steps, 1 or more")
-        self.network = network
+        self.network = network = uncompiled(network)
         self.mode = mode
         self.recompute = recompute
         self.clean_every = clean_every
@@ -102,6 +110,8 @@ class Bilevel:
                 raise ValueError("the head has no trainable parameter; unfreeze it, or name another layer with head=")
         self.names = list(trainable)
         self.parameters: list[Tensor] = list(trainable.values())
+        self._optimizers: WeakSet[Optimizer] = WeakSet()  # known to be of this network
+        self._unused: set[str] | None = None  # parameters without a gradient, once it is known
 
     def __call__(
         self, inputs: Inputs, inner_loss: Loss, clean_inputs: Inputs, clean_loss: Loss, *, look_ahead: float
@@ -143,7 +153,7 @@ class Bilevel:
             return self.forward(inputs), direction, loss
         activations = RecomputableActivations()
         with nullcontext() if self.recompute else activations.watching():
-            forward = self.forward(inputs, keep_statistics=self.recompute)
+            forward = self.forward(inputs)
         ahead = self.look_ahead(forward, inner_loss, look_ahead)
         if self.recompute:
             forward.logits = forward.logits.detach()
@@ -152,18 +162,16 @@ class Bilevel:
         direction, loss = self.clean_gradient(ahead, clean_inputs, clean_loss)
         del ahead
         if self.recompute:
-            with forward.random.replayed():
-                forward.logits = call(self.network, inputs)
+            forward.restore_buffers()
+            forward.logits = forward.again()
         return forward, direction, loss
 
     def forward(self, inputs: Inputs, *, keep_statistics: bool = False) -> ForwardPass:
         """The noisy forward pass, recorded. `keep_statistics` leaves batch-norm buffers unchanged."""
-        random = RandomState(self.parameters[0].device)
-        if keep_statistics:
-            logits = call_with(self.network, dict(self.network.named_parameters()), inputs)
-        else:
-            logits = call(self.network, inputs)
-        return ForwardPass(self.network, self.names, self.parameters, inputs, random, logits)
+        random, buffers = RandomState(self.parameters[0].device), buffers_of(self.network)
+        with borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext():
+            logits = called(self.network, inputs)
+        return ForwardPass(self.network, self.names, self.parameters, inputs, random, buffers, logits)
 
     def look_ahead(self, forward: ForwardPass, inner_loss: Loss, distance: float) -> list[Tensor]:
         """θ̂: the weights after one plain gradient step of the inner loss."""
@@ -182,14 +190,37 @@ class Bilevel:
     ) -> tuple[list[Tensor | None], Tensor]:
         """g: the gradient of the clean loss at these weights, and the loss. Batch-norm buffers stay unchanged."""
         leaves = [weight.detach().requires_grad_() for weight in weights]
-        parameters = {name: p.detach() for name, p in self.network.named_parameters()}
-        parameters.update(zip(self.names, leaves, strict=True))
-        with torch.enable_grad():
-            loss = clean_loss(call_with(self.network, parameters, clean_inputs))
+        tensors = {name: p.detach() for name, p in self.network.named_parameters()} | buffers_of(self.network)
+        tensors.update(zip(self.names, leaves, strict=True))
+        with torch.enable_grad(), borrowed(self.network, tensors):  # until the gradient is taken
+            loss = clean_loss(called(self.network, clean_inputs))
             gradients = gradient(loss, leaves, allow_unused=True)
+        self._check_used(gradients)
         *used, loss = averaged([*(g for g in gradients if g is not None), loss.detach()])
         remaining = iter(used)
         return [None if g is None else next(remaining) for g in gradients], loss
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """Raise if an optimizer holds parameters of another network."""
+        if optimizer not in self._optimizers:
+            check_optimizer(optimizer, self.network)
+            self._optimizers.add(optimizer)
+
+    def _check_used(self, gradients: Sequence[Tensor | None]) -> None:
+        """Name, once, the parameters that the clean loss does not depend on: labels cannot be learned through them."""
+        unused = {name for name, g in zip(self.names, gradients, strict=True) if g is None}
+        if unused and self._unused is None:
+            first = sorted(unused)[0]
+            log.warning(
+                "%s: %d of %d trainable parameters have no gradient in the clean pass, such as %s; the label gradient "
+                "takes them for constants. If the network does use them, a function of its own hides them from "
+                "autograd (a checkpoint of another library, a detach)",
+                type(self.network).__name__,
+                len(unused),
+                len(self.names),
+                first,
+            )
+        self._unused = unused | (self._unused or set())
 
     def shared_clean_gradient(
         self, microbatches: Sequence[MicroBatch], clean_microbatches: Sequence[MicroBatch], *, look_ahead: float

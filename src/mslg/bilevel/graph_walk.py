@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rules import RULES, Unsupported
+from .rules import RULES, transposed_backward
+from .rules.registry import Rule
 
 
 def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Sequence[Tensor | None]) -> Tensor:
-    """The derivative of `output` along the direction. Its graph must still exist. Raises Unsupported if a node has no
-    rule."""
+    """The derivative of `output` along the direction. Its graph must still exist. Raises Unsupported if a node can
+    not be differentiated."""
     if output.grad_fn is None:
         return torch.zeros_like(output)
     moves = {id(p): d for p, d in zip(parameters, direction, strict=True) if d is not None}
@@ -41,10 +42,10 @@ def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Seque
                     tangents.pop(edge, None)
             if all(tangent is None for tangent in inputs):
                 continue
-            name = node.name()
-            if name not in RULES:
-                raise Unsupported(name)
-            result = RULES[name](node, *inputs)
+            rule: Rule = RULES.get(node.name(), transposed_backward)
+            if _is_complex(node, inputs):  # the rules are for real numbers: of complex ones, abs is not symmetric
+                rule = transposed_backward
+            result = rule(node, *inputs)
             del inputs
             if isinstance(result, tuple):
                 tangents.update({(node, number): part for number, part in enumerate(result)})
@@ -52,6 +53,11 @@ def graph_tangent(output: Tensor, parameters: Sequence[Tensor], direction: Seque
                 tangents[node, 0] = result
     tangent = tangents.get((output.grad_fn, output.output_nr))
     return torch.zeros_like(output) if tangent is None else tangent
+
+
+def _is_complex(node: Any, inputs: Sequence[Tensor | None]) -> bool:
+    outputs = node._input_metadata
+    return any(t is not None and t.is_complex() for t in inputs) or any(about.dtype.is_complex for about in outputs)
 
 
 def _forward_order(last: Any) -> tuple[list[Any], Counter[tuple[Any, int]]]:

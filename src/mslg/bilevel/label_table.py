@@ -13,7 +13,7 @@ from ..data.sample_table import SampleTable
 class LabelTable(nn.Module):
     """Label logits u_j = start·onehot(given_j) + displacement_j (the paper's y^d); their softmax is the soft label.
 
-    Only the displacement is stored: zero means untouched, so a file of it is sparse, and float16 stays precise where it
+    Only the displacement is stored: zero means untouched, and float16 stays precise where it
     matters.
 
     Args:

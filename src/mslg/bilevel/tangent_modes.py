@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..data.batch import Inputs, arguments, logits_of
+from ..data.batch import Inputs
 from ..runtime.precision import full_precision, half
+from .borrowed_weights import borrowed, called
 from .graph_walk import graph_tangent
 
 Direction = Sequence[Tensor | None]
@@ -39,26 +39,34 @@ class RandomState:
 
 @dataclass
 class ForwardPass:
-    """A forward pass of the noisy batch, with everything needed to differentiate or repeat it."""
+    """A forward pass of the noisy batch, with everything needed to differentiate or repeat it. `buffers` are those
+    before the pass: some modules, such as spectral norm, change them first and then compute with them."""
 
     network: nn.Module
     names: list[str]
     parameters: list[Tensor]
     inputs: Inputs
     random: RandomState
+    buffers: dict[str, Tensor]
     logits: Tensor
 
-    def again(self, parameters: Sequence[Tensor]) -> Tensor:
-        """The logits with other parameters: with the same dropout masks, and without changing a buffer."""
+    @contextmanager
+    def with_weights(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Inside, the network has other parameters, and buffers that it may change."""
+        buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
+        with borrowed(self.network, {**dict(zip(self.names, parameters, strict=True)), **buffers}):
+            yield
+
+    def restore_buffers(self) -> None:
+        """Give the network's buffers the values they had before the pass."""
+        with torch.no_grad():
+            for name, buffer in self.network.named_buffers():
+                buffer.copy_(self.buffers[name])
+
+    def again(self) -> Tensor:
+        """The logits of another pass, with the same dropout masks."""
         with self.random.replayed():
-            return call_with(self.network, dict(zip(self.names, parameters, strict=True)), self.inputs)
-
-
-def call_with(network: nn.Module, parameters: dict[str, Tensor], inputs: Inputs) -> Tensor:
-    """The logits with these parameters. Buffers are cloned, so batch-norm statistics stay unchanged."""
-    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    args, kwargs = arguments(inputs)
-    return logits_of(functional_call(network, (parameters, buffers), args, kwargs))
+            return called(self.network, self.inputs)
 
 
 TangentFunction = Callable[[ForwardPass, Direction], Tensor]
@@ -76,7 +84,8 @@ def dual_numbers(forward: ForwardPass, direction: Direction) -> Tensor:
             parameter.detach() if move is None else forward_ad.make_dual(parameter.detach(), move)
             for parameter, move in zip(forward.parameters, direction, strict=True)
         ]
-        tangent: Tensor | None = forward_ad.unpack_dual(forward.again(duals)).tangent
+        with forward.with_weights(duals):
+            tangent: Tensor | None = forward_ad.unpack_dual(forward.again()).tangent
     return torch.zeros_like(forward.logits) if tangent is None else tangent
 
 
@@ -95,8 +104,8 @@ def double_backward(forward: ForwardPass, direction: Direction) -> Tensor:
     every = [
         next(stand_in) if d is not None else p.detach() for p, d in zip(forward.parameters, direction, strict=True)
     ]
-    with torch.enable_grad():
-        logits = forward.again(every)
+    with torch.enable_grad(), forward.with_weights(every):
+        logits = forward.again()
         cotangent = torch.zeros_like(logits, requires_grad=True)
         pulled = torch.autograd.grad(logits, fresh, cotangent, create_graph=True, allow_unused=True)
         used = [(pull, move) for pull, move in zip(pulled, moves, strict=True) if pull is not None]
@@ -135,7 +144,8 @@ def _moved(forward: ForwardPass, direction: Direction, step: Tensor) -> Tensor:
             p.detach() if d is None else p.detach() + step * d
             for p, d in zip(forward.parameters, direction, strict=True)
         ]
-        return forward.again(moved)
+        with forward.with_weights(moved):
+            return forward.again()
 
 
 def _step(forward: ForwardPass, direction: Direction) -> Tensor:

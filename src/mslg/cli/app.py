@@ -13,15 +13,18 @@ from .demo import demo
 from .doctor import doctor
 from .export import export
 from .fit import fit
+from .issues import issues
 from .list import list_
 from .noise import noise
 from .plot import plot
+from .predict import predict
 from .report import report
 from .review import review
 from .review_next import review_next
 from .start import start
 from .sweep import sweep
 from .table import table
+from .verify import verify
 
 app = typer.Typer(
     name="mslg",
@@ -34,12 +37,15 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(start)
 app.command()(fit)
+app.command()(issues)
 app.command()(report)
 app.command()(review)
 app.command()(apply)
 app.command("review-next")(review_next)
+app.command()(predict)
 app.command()(export)
 app.command()(check)
+app.command()(verify)
 app.command()(noise)
 app.command()(sweep)
 app.command()(table)

@@ -27,6 +27,10 @@ def apply(
         bool, typer.Option("--suggested", help="Use the suggested labels of unreviewed samples, not the given ones.")
     ] = False,
     link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying them.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="imagefolder: the folder of the files, if it is neither below this one nor beside the run."),
+    ] = None,
     document_root: Annotated[
         Path, typer.Option(help="label-studio: the folder from which it serves local files.")
     ] = Path("/"),
@@ -53,6 +57,7 @@ def apply(
 
     from ..review.cleaned.write import format_of, write_cleaned
     from ..runs.folder import Run
+    from ..runtime.printable import printable
 
     kind = format_of(output, to)
     counts, folders = write_cleaned(
@@ -64,6 +69,7 @@ def apply(
         link=link,
         document_root=document_root,
         force=force,
+        data=data,
     )
     if as_json:
         found = {"output": str(output), "format": kind, "samples": counts.samples, "labels": dict(counts.by_source)}
@@ -76,4 +82,4 @@ def apply(
     )
     print(f"{counts.removed} removed; written to {output}", file=sys.stderr)
     for name, folder in folders.items():
-        print(f"class '{name}' is in the folder '{folder}'", file=sys.stderr)
+        print(printable(f"class '{name}' is in the folder '{folder}'"), file=sys.stderr)

@@ -82,22 +82,29 @@ class _Bar:
 
 
 def _print(findings: Any) -> None:
-    print("samples   " + ", ".join(f"{count} {name}" for name, count in findings.samples.items()))
+    _say("samples   " + ", ".join(f"{count} {name}" for name, count in findings.samples.items()))
     classes = sorted(findings.classes.items(), key=lambda pair: -pair[1])
-    print(f"classes   {len(classes)}: " + _some([f"{name} ({count})" for name, count in classes]))
+    _say(f"classes   {len(classes)}: " + _some([f"{name} ({count})" for name, count in classes]))
     if findings.sizes:  # texts have none
-        print("sizes     " + _some([f"{size} ({count})" for size, count in findings.sizes.items()]))
+        _say("sizes     " + _some([f"{size} ({count})" for size, count in findings.sizes.items()]))
     _lines("corrupt", [f"{entry['id']} ({entry['part']}): {entry['problem']}" for entry in findings.corrupt])
     _lines("same content", [" = ".join(group) for group in findings.duplicates])
     _lines("in train and test", [" = ".join(pair) for pair in findings.leaks])
     _lines("in both sets by id", findings.same_ids)
     _lines("in both sets by content", [" = ".join(pair) for pair in findings.same_content])
     for words in findings.warnings:
-        print(f"note      {words}")
+        _say(f"note      {words}")
     for words in findings.fatal:
-        print(f"FATAL     {words}")
+        _say(f"FATAL     {words}")
     if not findings.fatal:
-        print("ok        nothing here would stop a run")
+        _say("ok        nothing here would stop a run")
+
+
+def _say(text: str) -> None:
+    """Names from the data must not act on the terminal."""
+    from ..runtime.printable import printable
+
+    print(printable(text))
 
 
 def _some(words: list[str]) -> str:
@@ -106,8 +113,8 @@ def _some(words: list[str]) -> str:
 
 def _lines(title: str, entries: list[str]) -> None:
     if entries:
-        print(f"{title}: {len(entries)}")
+        _say(f"{title}: {len(entries)}")
         for entry in entries[:SHOWN]:
-            print(f"  {entry}")
+            _say(f"  {entry}")
         if len(entries) > SHOWN:
-            print(f"  and {len(entries) - SHOWN} more (--json lists them all)")
+            _say(f"  and {len(entries) - SHOWN} more (--json lists them all)")

@@ -12,13 +12,16 @@ import typer
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    to: Annotated[str, typer.Option(help="onnx, pt2, safetensors, label-studio, csv or imagefolder.")],
+    to: Annotated[str, typer.Option(help="onnx, pt2, safetensors, huggingface, label-studio, csv or imagefolder.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file or folder; by default one in the run's folder.")
     ] = None,
     network: Annotated[
         str | None, typer.Option(help="onnx, pt2: package.module:factory of a network that was made in Python.")
     ] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="onnx, pt2: import the network's code that the run's folder names.")
+    ] = False,
     soft: Annotated[bool, typer.Option("--soft", help="csv: soft labels too, one column p_CLASS per class.")] = False,
     all_: Annotated[
         bool, typer.Option("--all", help="label-studio: all training samples, not only flagged ones.")
@@ -32,6 +35,10 @@ def export(
     suggested: Annotated[
         bool, typer.Option("--suggested", help="imagefolder: suggested labels of unreviewed samples, not given ones.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="imagefolder: the folder of the files, if it is neither below this one nor beside the run."),
+    ] = None,
     link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file or folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the path as JSON on stdout.")] = False,
@@ -46,12 +53,18 @@ def export(
 
     mslg export runs/first --to csv -o labels.csv --soft
 
+    mslg export runs/first --to huggingface -o hub
+
     mslg export runs/photos --to imagefolder -o relabelled/ --suggested --link
 
     mslg export runs/photos --to label-studio -o tasks.json --document-root /data
     """
     from ..review.export import export as write
 
+    if trust_code and network is None:
+        from ..runs.load_model import named_network
+
+        network = named_network(run)
     given: dict[str, Any] = {
         "network": network,
         "soft": soft,
@@ -60,6 +73,7 @@ def export(
         "document_root": document_root,
         "suggested": suggested,
         "link": link,
+        "data": data,
     }
     options = {name: value for name, value in given.items() if value not in (None, False)}
     path = write(run, to=to, path=output, force=force, **options)

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,8 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code
+from ..registry import import_only
+from ..runs.finished import read_config, read_json
+from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_code, typed_code
 from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
+from ..runtime.signals import Interrupted
 from .options import with_settings
 
 
@@ -98,18 +100,29 @@ def fit(
     """
     _set_log_level(quiet, verbose)
     options = _run_options(given)
-    typed: Tables = {
+    typed = _typed(given, data, network, method, preset)
+    if _show_finished([typed, recipe, settings, decisions], options, report, as_json, quiet):
+        return
+    tables = _layered(typed, settings or [], recipe, options, trust_code)
+    if "source" not in tables["data"]:
+        raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
+    named = typed_code(typed) | {pair.partition("=")[2].strip() for pair in settings or []}
+    with import_only(None if trust_code else named):
+        result = _fit(tables, decisions, options, progress=not quiet)
+    if _is_main_process():
+        _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
+
+
+def _typed(
+    given: Mapping[str, Any], data: str | None, network: str | None, method: str | None, preset: str | None
+) -> Tables:
+    """The settings of the command line, table by table; None where one was not given."""
+    return {
         "data": {**_of(Data, given), "source": data, "clean": _number(given["clean"])},
         "network": {"name": network},
         "method": {"name": method, "preset": preset},
         "train": {**_of(Train, given), "augment": given["augment"] and given["augment"].split()},
     }
-    tables = _layered(typed, settings or [], recipe, options, trust_code)
-    if "source" not in tables["data"]:
-        raise typer.BadParameter("name the data: a folder, a file or a data set (mslg list datasets)")
-    result = _fit(tables, decisions, options, progress=not quiet)
-    if _is_main_process():
-        _show(result, options["output"], report=report, as_json=as_json, quiet=quiet)
 
 
 def _is_main_process() -> bool:
@@ -138,9 +151,35 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
 
     try:
         return fit_settings(tables, decisions=decisions, progress=progress, **options)
-    except KeyboardInterrupt:
-        print(f"interrupted; continue with: mslg fit -o {options['output']} --resume", file=sys.stderr)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        if _is_main_process():
+            place = options["output"]
+            there = (place / "config.toml").exists()
+            how = f"continue with: mslg fit -o {place} --resume" if there else "the run had not begun"
+            print(f"{error or 'interrupted'}; {how}", file=sys.stderr)
+        raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
+
+
+def _show_finished(asked: list[Any], options: Mapping[str, Any], report: bool, as_json: bool, quiet: bool) -> bool:
+    """Whether the run is finished and nothing else was asked for: there is nothing to resume, and neither data nor
+    network is needed to say so."""
+    folder = options["output"]
+    there = (folder / "config.toml").exists() and (folder / "done").exists()
+    typed, *others = asked
+    values = [*others, *(value for table in typed.values() for value in table.values())]
+    if not options.get("resume") or not there or any(value not in (None, False) for value in values):
+        return False
+    if not _is_main_process():
+        return True
+    summary = read_json(folder / "summary.json")
+    if as_json:
+        print(json.dumps({key: value for key, value in summary.items() if key != "format_version"}))
+    elif not quiet:
+        print(f"{folder} is finished: there is nothing to resume", file=sys.stderr)
+        page = folder / "report.html"
+        if report and page.exists():
+            print(f"review its labels on this page: {page}", file=sys.stderr)
+    return True
 
 
 def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool) -> None:
@@ -199,7 +238,7 @@ def _given(tables: Tables, name: str) -> dict[str, Any]:
 
 
 def _of_run(folder: Path) -> Tables:
-    return checked(tomllib.loads((folder / "config.toml").read_text()))
+    return checked(read_config(folder))
 
 
 def _to_start_from(run: Path) -> Tables:
@@ -230,7 +269,7 @@ def _print_summary(result: Any, output: Path) -> None:
     held_out = result.summary.get("clean_samples", {}).get("report")
     if not held_out and "test/accuracy" not in last:
         print(
-            "no accuracy of the model: there is no test set, and fewer than 200 clean samples are all trained on",
+            "no accuracy of the model: there is no test set, and all clean samples are trained on",
             file=sys.stderr,
         )
     comparison = result.summary.get("comparison", {})

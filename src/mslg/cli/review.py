@@ -14,7 +14,7 @@ def review(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
     browser: Annotated[bool, typer.Option(" /--no-browser", help="Only print the address.", show_default=False)] = True,
 ) -> None:
-    """Review a run in the browser; every decision is saved to decisions.csv in its folder at once.
+    """Review a run in the browser; every decision is saved to review.csv in its folder at once.
 
     The server answers this machine only, and only with the token in its address. Stop it with Ctrl-C: nothing is lost.
 

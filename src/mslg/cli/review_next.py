@@ -14,6 +14,10 @@ def review_next(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     count: Annotated[int, typer.Option("-n", "--count", help="Number of samples.")] = 50,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv file to write.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="package.module:factory of the network, if the run was started with one.")
+    ] = None,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Import code that the run's folder names.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
@@ -34,18 +38,26 @@ def review_next(
 
     from ..fitting.review_next import review_next as choose
 
-    rows = choose(run, count=count, workers=workers)
+    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code)
     if output is not None:
         from ..runtime.files import write_atomically
 
-        write_atomically(output, rows.to_csv(index=False).encode())
+        write_atomically(output, _as_csv(rows).encode())
         print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)
     if as_json:
         print(json.dumps({"format_version": 1, "samples": rows.to_dict(orient="records")}, ensure_ascii=False))
     elif output is None and sys.stdout.isatty():
         _show(rows)
     elif output is None:
-        print(rows.to_csv(index=False), end="")
+        print(_as_csv(rows), end="")
+
+
+def _as_csv(rows: Any) -> str:
+    from ..runtime.cells import escaped
+
+    texts = {name: rows[name].map(escaped) for name in ("id", "given_label", "suggested_label")}
+    text: str = rows.assign(**texts).to_csv(index=False)
+    return text
 
 
 def _show(rows: Any) -> None:
@@ -53,8 +65,10 @@ def _show(rows: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from ..runtime.printable import printable
+
     table = Table("rank", "id", "given label", "suggested label", "gain")
     for row in rows.itertuples():
         texts = (row.id, row.given_label, row.suggested_label)
-        table.add_row(str(row.rank), *map(escape, texts), f"{row.gain:.3g}")
+        table.add_row(str(row.rank), *(escape(printable(text)) for text in texts), f"{row.gain:.3g}")
     Console().print(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..registry import unknown
+from ..runtime.signals import Interrupted
 
 if TYPE_CHECKING:
     from ..sweeps.grid import Cell, Grid
@@ -71,13 +72,13 @@ def sweep(
     if dry_run:
         _dry_run(chosen, output, root, as_json)
     elif commands:
-        _commands(grid, chosen, output, root, as_json, device=device, workers=workers)
+        _commands(grid, chosen, output, root, as_json, device=device, workers=workers, trust_code=trust_code)
     else:
         from ..sweeps.pool import default_processes
 
         number = default_processes(device) if processes is None else processes
-        options = {"root": root, "keep_runs": keep_runs, "device": device, "workers": workers}
-        _run(grid, chosen, output, number, as_json, quiet, **options)
+        machine = {"device": device, "workers": workers, "trust_code": trust_code}
+        _run(grid, chosen, output, number, as_json, quiet, root=root, keep_runs=keep_runs, **machine)
 
 
 def _chosen(grid: Grid, rows: list[str] | None, columns: list[str] | None, seeds: list[int] | None) -> list[Cell]:
@@ -135,9 +136,9 @@ def _run(
             errors = run_sweep(
                 grid, folder, processes=processes, only=lambda cell: cell.key in wanted, watch=watch, **options
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print(f"interrupted, {standing.headline()}; run the same command to continue", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(error.exit_code if isinstance(error, Interrupted) else 130) from None
     if as_json:
         found = standing.finished.values()
         answer = {

@@ -17,11 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ..runtime.files import regular
+
 PLAIN = (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 HEIC = (".heic", ".heif")  # photos of telephones: read if a decoder is installed
 EXTENSIONS = (*PLAIN, *HEIC)
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
+
+MOST_PIXELS = 100_000_000  # of an image: decoded, 300 MB
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -61,11 +65,12 @@ def reads_heic() -> bool:
 
 
 @contextmanager
-def opened(path: Any) -> Iterator[Image.Image]:
-    """An image file, opened but not decoded."""
-    if str(path).lower().endswith(HEIC):
+def opened(path: Path) -> Iterator[Image.Image]:
+    """An image file, opened but not decoded. One that would fill the memory, or is no plain file, is refused."""
+    if path.suffix.lower() in HEIC:
         reads_heic()
-    with Image.open(path) as image:
+    with Image.open(regular(path)) as image:
+        refuse_huge(image)
         yield image
 
 
@@ -113,11 +118,10 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        if path.suffix.lower() in HEIC:
-            reads_heic()
-        with path.open("rb") as file, opened(file) as image:
+        with opened(path) as image:
             size = _upright_size(image)
             kind = image.format
+        with path.open("rb") as file:
             file.seek(-min(64, path.stat().st_size), os.SEEK_END)
             tail = file.read()
     except Exception as error:  # Pillow raises nearly anything on a broken file
@@ -128,6 +132,12 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
         if isinstance(decoded, Unreadable):
             return decoded
     return size
+
+
+def refuse_huge(image: Image.Image) -> None:
+    """Raise for an image that would fill the memory when decoded, however small its file is."""
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"{image.width} × {image.height} pixels; at most {MOST_PIXELS:,} are read")
 
 
 def refuse_escape(path: Path, inside: Path) -> None:

@@ -25,6 +25,9 @@ def encode_labels(labels: Any, classes: Sequence[str] | None, name: str) -> tupl
         (samples,) int64 class numbers, and the class names.
     """
     array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if classes is not None and len(set(map(str, classes))) != len(classes):
+        twice = next(c for c in map(str, classes) if list(map(str, classes)).count(c) > 1)
+        raise ValueError(f"{name} has the class '{twice}' twice; every class needs a name of its own")
     if array.ndim != 1:
         raise ValueError(f"{name} has labels of shape {array.shape}; pass a flat list with one class per sample")
     if array.dtype.kind in "biu" and classes is not None and _are_other_numbers(classes):
@@ -93,4 +96,6 @@ def _from_floats(array: np.ndarray[Any, Any], name: str) -> Tensor:
     if (array != np.round(array)).any():
         value = array[array != np.round(array)][0]
         raise ValueError(f"{name} has the label {value}; labels must be class numbers or class names")
+    if len(array) and np.abs(array).max() >= 2**53:
+        raise ValueError(f"{name} has the label {np.abs(array).max():g}; class numbers are counted from 0")
     return torch.as_tensor(array.astype(np.int64))

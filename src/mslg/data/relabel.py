@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..runtime.cells import unescaped
+from ..runtime.files import regular
 from .labels import encode_labels
+from .readers.tables import read_parquet
 from .source import Source
 
 log = logging.getLogger("mslg")
@@ -21,10 +24,12 @@ def relabelled(source: Source, path: Path) -> Source:
     `mslg apply` write them. Samples that `mslg apply` has left out, because a reviewer removed them, are dropped."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass a .csv or .parquet with the columns id and label")
-    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     missing = [column for column in ("id", "label") if column not in table]
     if missing:
         raise ValueError(f"{path} has no column {' and no column '.join(missing)}; it has: {', '.join(table.columns)}")
+    if path.suffix != ".parquet":
+        table = table.assign(**{key: table[key].map(unescaped) for key in ("id", "label")})
     labels = dict(zip(table["id"].astype(str), table["label"].astype(str), strict=True))
     unlabelled = [name for name in source.ids if name not in labels]
     if unlabelled and "label_source" in table and len(unlabelled) < len(source):
@@ -38,3 +43,10 @@ def relabelled(source: Source, path: Path) -> Source:
     numbers, _ = encode_labels(np.array([labels[name] for name in source.ids]), source.classes, str(path))
     # A file written by `mslg noise` implies that the data's own labels are the true ones.
     return source.with_label(numbers) if "true_label" in table else replace(source, label=numbers)
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(regular(path), dtype=str, keep_default_na=False)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8)") from error

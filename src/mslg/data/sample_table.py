@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,22 +200,40 @@ class MappedSampleTable:
         if not journal:
             self.delete()
         size = rows * columns * dtype.itemsize
-        existed = self.path.exists()
+        existed = self.path.exists() and (self.path.stat().st_size > 0 or size == 0)  # empty: killed while it was made
         if existed and self.path.stat().st_size != size:
             raise ValueError(
                 f"{self.path} has {self.path.stat().st_size} bytes, a table of {rows} × {columns} needs {size}; "
                 "it belongs to other data: delete it or name another file"
             )
-        with self.path.open("ab") as file:
-            file.truncate(size)  # sparse: untouched rows take no space on disk
+        if not existed:
+            if journal:
+                self._journal(0).touch()
+            self._reserve(size)
         self._map, self._rows = _mapped(self.path, rows, columns, dtype)
         self._touched = torch.zeros(rows if journal else 0, dtype=torch.bool)
         self._fetched = torch.empty(0, dtype=torch.int64)
         self.generation = 0
         self.noted = 0  # bytes in the journal of this generation
         self._settled = not existed
-        if journal and not existed:
-            self._journal(0).touch()
+
+    def _reserve(self, size: int) -> None:
+        """Make the file, of zeros. On a full disk this is an error now; later, writing to the mapped file would end the
+        process by a signal, without a word."""
+        free = shutil.disk_usage(self.path.parent).free
+        try:
+            if size > free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with self.path.open("ab") as file:
+                if size:
+                    os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            raise OSError(
+                error.errno,
+                f"a table of {size:,} bytes does not fit on the disk of {self.path} ({error.strerror}, {free:,} bytes "
+                "are free); free some space, or choose another folder",
+            ) from error
 
     @property
     def rows(self) -> Tensor:

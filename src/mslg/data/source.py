@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.seeds import seeded
 from .batch import leaves
+from .dataset_store import DatasetStore
+from .fingerprint import content_digest
+from .items import Layout
 from .labels import encode_known, encode_labels
-from .stores import DatasetStore, InputStore, TensorStore, store_at
+from .stores import InputStore, TensorStore, store_at
 
 CHUNK = 65_536  # ids hashed at a time
 
@@ -100,16 +102,18 @@ class Source:
         return replace(self, true_label=encode_known(labels, self.classes, len(self), "the true labels"))
 
     def fingerprint(self) -> str:
-        """A short hash of ids, labels and the first inputs: tells whether a run continues on the same data."""
+        """A short hash of ids, given labels and inputs: tells whether a run continues on the same data."""
         digest = hashlib.sha256()
         for content in joined_ids(self.ids):
             digest.update(content)
         digest.update(self.label.contiguous().numpy().data)
-        with seeded(torch.device("cpu"), 0, "fingerprint"):  # a Dataset may transform its items at random
-            for inputs in self.store.batches([torch.arange(min(8, len(self)))] if len(self) else []):
-                for tensor in leaves(inputs):
-                    digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(content_digest(self.store))
         return digest.hexdigest()[:16]
+
+    def known_labels_fingerprint(self) -> str | None:
+        """A short hash of the verified and true labels; None if there are none."""
+        known = [labels for labels in (self.verified_label, self.true_label) if labels is not None]
+        return hashlib.sha256(torch.cat(known).numpy().data).hexdigest()[:16] if known else None
 
 
 def make_source(
@@ -120,30 +124,42 @@ def make_source(
     classes: Sequence[str] | None = None,
     true_labels: Any = None,
     verified_labels: Any = None,
+    label: int | str | None = None,
+    loader: Mapping[str, Any] | None = None,
     name: str = "the data",
 ) -> Source:
     """A source from arrays, tensors, or a map-style Dataset. All problems are reported in one error.
 
     Args:
-        inputs: an array or tensor of shape (samples, ...), a tuple or dict of them, or a Dataset of `(x, y)`.
+        inputs: an array or tensor of shape (samples, ...), a tuple or dict of them, or a Dataset of `(x, y)`,
+            `(a, mask, y)` or dicts with a label.
         labels: (samples,) given labels, as class names or class numbers; None to take them from the Dataset.
         ids: a unique name per sample; positions by default.
         classes: the class names, if not all of them occur in the labels.
         true_labels: (samples,) true labels for evaluation, −1 where unknown.
         verified_labels: (samples,) labels that a person has confirmed, −1 where there is none.
+        label: the position or key of the label in the items of a Dataset, if it is not the usual one.
+        loader: options of a DataLoader, such as num_workers and collate_fn, with which a Dataset is read.
         name: what to call the data in error messages.
     """
     if isinstance(inputs, Source):
         return inputs
     if labels is None:
-        store: InputStore = DatasetStore(inputs)
-        labels = _dataset_labels(inputs, name)
+        store: InputStore = DatasetStore(inputs, None, loader, name=name)
+        layout = Layout.of(inputs[0], label, name=name) if len(store) else None
+        store = DatasetStore(inputs, layout, loader, name=name)
+        labels = [] if layout is None else _dataset_labels(inputs, layout, given=label)
+    elif is_dataset(inputs):
+        store = DatasetStore(inputs, Layout.of(inputs[0], label, labelled=False, name=name), loader, name=name)
     else:
-        store = TensorStore(inputs)
+        columns = getattr(inputs, "columns", None)  # of a data frame
+        store = TensorStore(inputs, None if columns is None else [str(column) for column in columns])
     numbers, names = encode_labels(labels, classes, name)
     problems = []
     if len(store) != len(numbers):
         problems.append(f"{name} has {len(store)} inputs but {len(numbers)} labels; pass one label per sample")
+    if isinstance(store, TensorStore) and any(0 in tensor.shape[1:] for tensor in leaves(store.tensors)):
+        problems.append(f"{name} has inputs of shape {tuple(leaves(store.tensors)[0].shape)}: there are no values")
     if len(numbers) == 0:
         problems.append(f"{name} has no samples")
     if ids is not None and (len(ids) != len(numbers) or len(set(ids)) != len(ids)):
@@ -168,16 +184,19 @@ def joined_ids(ids: Sequence[str]) -> Iterator[bytes]:
         yield ("\0" if start else "").encode() + "\0".join(ids[start : start + CHUNK]).encode()
 
 
-def _dataset_labels(dataset: Any, name: str) -> list[Any]:
-    for attribute in ("targets", "labels"):
+def is_dataset(data: Any) -> bool:
+    """Whether this is a Dataset rather than arrays."""
+    plain = isinstance(data, Tensor | np.ndarray | list | tuple | Mapping) or hasattr(data, "__array__")
+    return not plain and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def _dataset_labels(dataset: Any, layout: Layout, *, given: int | str | None) -> list[Any]:
+    """The labels of a Dataset: from an attribute or a column if it has one, otherwise by reading every item once."""
+    for attribute in ("targets", "labels") if given is None else ():
         values = getattr(dataset, attribute, None)
         if values is not None and len(values) == len(dataset):
             return [int(value) if isinstance(value, Tensor) else value for value in values]
-    try:
-        labels = [dataset[i][1] for i in range(len(dataset))]
-    except (TypeError, IndexError, KeyError) as error:
-        raise TypeError(f"the items of {name} must be pairs (x, y); item 0 is {type(dataset[0]).__name__}") from error
-    return [label.item() if isinstance(label, Tensor | np.generic) else label for label in labels]
+    return [layout.label_of(dataset[position]) for position in range(len(dataset))]
 
 
 def _not_finite(store: InputStore, name: str) -> list[str]:

@@ -16,6 +16,7 @@ from .class_balance import balanced_order
 from .clean_batches import CleanBatches, Mixture
 from .samples import CPU, Samples
 from .source import Source
+from .weighted_order import weighted_order
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Splits:
     augment: Augment = UNCHANGED
     augment_clean: bool = False  # whether clean batches are augmented too
     class_balance: bool = False  # whether given classes are equally frequent in training batches
+    weights: Tensor | None = None  # (samples of the source,) how often each is drawn, relative to the others
     reviewed: int = 0  # the last samples of `clean` that were chosen for review, so they are a biased draw
     decided: int = 0  # reviewed samples that have left `train`, without those that were removed altogether
     decided_wrong: int = 0  # how many of them had a wrong label
@@ -89,8 +91,8 @@ class Splits:
         own = order if self.ranks == 1 else self._own_part(order)
         bounds = [step * self.batch_size for step in range(steps)] if self.ranks == 1 else _even(len(own), steps)
         bounds.append(len(own))
-        if self.class_balance:
-            own = self._balanced(order, bounds, epoch)
+        if self.class_balance or self.weights is not None:
+            own = self._drawn(order, bounds, epoch)
         batches = self.train.batches(_between(own, bounds, start))
         for step in range(start, steps):
             position = (epoch, step, *((self.rank,) if self.rank else ()))
@@ -169,13 +171,15 @@ class Splits:
         order = torch.randperm(len(kept), generator=generator(self.seed, "order", epoch))
         return order if isinstance(kept, range) else kept[order]
 
-    def _balanced(self, order: Tensor, bounds: list[int], epoch: int) -> Tensor:
-        """In place of this rank's part of an order: as many positions that it owns, equally many of each given class.
-        Of those that it owns beyond an even split, which the order leaves out, any may be drawn."""
+    def _drawn(self, order: Tensor, bounds: list[int], epoch: int) -> Tensor:
+        """In place of this rank's part of an order: as many positions that it owns, equally many of each given class or
+        by weight. Of those that it owns beyond an even split, which the order leaves out, any may be drawn."""
         own = order.sort().values
         own = own if self.ranks == 1 else own[self.train.index[own] % self.ranks == self.rank]
         sizes = [end - begin for begin, end in pairwise(bounds)]
         random = generator(self.seed, "balanced order", epoch, self.rank)
+        if self.weights is not None:
+            return own[weighted_order(self.weights[self.train.index[own]], sizes, random)]
         return own[balanced_order(self.train.label[own], sizes, random)]
 
     def _own_part(self, order: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset, default_collate
 
 from .batch import Inputs, leaves, map_inputs
 
@@ -62,23 +61,37 @@ class TensorStore:
             yield map_inputs(lambda tensor: _scaled(tensor.index_select(0, index)), self.tensors)  # noqa: B023
 
 
-class DatasetStore:
-    """Inputs from any map-style Dataset whose items are `(x, y)` or `(x, y, …)`."""
+class StoreAt:
+    """Some of the inputs of a store that cannot be cut itself."""
 
-    def __init__(self, dataset: Any) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise TypeError(
-                f"{type(dataset).__name__} has no length or cannot be indexed; soft labels are stored per sample, so a "
-                "map-style Dataset with __len__ and __getitem__ is needed"
-            )
-        self.dataset = dataset
+    def __init__(self, store: InputStore, positions: Tensor) -> None:
+        self.store, self.positions = store, positions
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.positions)
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
-        for index in indices:
-            yield default_collate([self.dataset[i][0] for i in index.tolist()])
+        return self.store.batches(self.positions[index] for index in indices)
+
+
+class LabelsOnly:
+    """No inputs: only the labels of the samples are known."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def at(self, positions: np.ndarray[Any, Any]) -> LabelsOnly:
+        return LabelsOnly(len(positions))
+
+    def text(self, position: int) -> str:
+        """What a reviewer is shown."""
+        return "There is nothing to show: only the labels of these samples were given."
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[Inputs]:
+        raise ValueError("only the labels of these samples were given, not their inputs")
 
 
 def store_at(store: InputStore, positions: Tensor) -> InputStore:
@@ -86,7 +99,7 @@ def store_at(store: InputStore, positions: Tensor) -> InputStore:
     if callable(at := getattr(store, "at", None)):
         chosen: InputStore = at(positions.numpy())
         return chosen
-    return DatasetStore(Subset(getattr(store, "dataset"), positions.tolist()))  # noqa: B009
+    return StoreAt(store, positions)
 
 
 def _to_tensors(inputs: Any) -> Inputs:
@@ -97,14 +110,20 @@ def _to_tensors(inputs: Any) -> Inputs:
     if isinstance(inputs, Tensor):
         return inputs.detach().cpu()
     array = np.asarray(inputs)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)  # torch can do next to nothing with other unsigned types
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind not in "biuf":
         raise TypeError(f"inputs of type {array.dtype} cannot be fed to a network; encode them as numbers first")
     return torch.as_tensor(array)
 
 
 def _as_network_input(tensor: Tensor) -> Tensor:
-    """float64 becomes float32, as the weights are; integers stay integers (they may be tokens)."""
-    return tensor.float() if tensor.dtype == torch.float64 else tensor
+    """Other floats become float32, as the weights are; integers stay integers (they may be tokens)."""
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _scaled(tensor: Tensor) -> Tensor:

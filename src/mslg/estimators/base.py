@@ -55,7 +55,7 @@ learning_rate, weight_decay : float, default=0.05, 1e-4
 schedule : str, default="cosine"
     Learning-rate schedule: "cosine", "constant" or "steps".
 hold_out : bool, default=True
-    Hold out two fifths of 200 or more clean samples, for selection and for evaluation.
+    Hold out up to two fifths of the clean samples, for selection and for evaluation, where there are enough of them.
 fdr : float, optional
     Flag as many labels as possible while keeping the false discovery rate below this.
 device : str, default="auto"
@@ -70,7 +70,8 @@ Attributes
 classes_, n_features_in_, feature_names_in_
     As in every scikit-learn classifier.
 label_issues_ : DataFrame
-    Labels that are probably wrong, worst first: `row` (position in X), `given_label`, `predicted_label`,
+    Labels that are probably wrong, worst first, with the index of X if it is a data frame: `row` (position in X),
+    `given_label`, `predicted_label`,
     `suggested_label`, `label_quality`.
 label_quality_ : ndarray of shape (n_samples,)
     Probability that each label is right; NaN for clean samples.
@@ -135,6 +136,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clean_mask : array-like of bool of shape (n_samples,), optional
             True where y is verified; these samples are the clean set.
         """
+        index = X.index if isinstance(X, pd.DataFrame) else None
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -171,7 +173,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             progress=bool(self.verbose),
             **self._settings(),
         )
-        self._keep(result, codes, noisy)
+        self._keep(result, codes, noisy, index)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -249,8 +251,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _keep(self, result: Result, codes: Array, noisy: Array) -> None:
-        """Set the fitted attributes. The result itself is not kept, since it references the data."""
+    def _keep(self, result: Result, codes: Array, noisy: Array, index: pd.Index | None) -> None:
+        """Set the fitted attributes. The result itself is not kept, since it references the data; `index` is that of a
+        data frame X."""
         table = result.labels
         number = {name: code for code, name in enumerate(result.classes)}
         predicted, suggested = (table[f"{kind}_label"].map(number).to_numpy() for kind in ("predicted", "suggested"))
@@ -271,7 +274,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "predicted_label": self.classes_[predicted[worst]],
                 "suggested_label": self.classes_[suggested[worst]],
                 "label_quality": quality[worst],
-            }
+            },
+            index=None if index is None else index[noisy[worst]],
         )
         self.history_, self.n_iter_, self.summary_ = result.history, len(result.history), result.summary
         self.network_ = result.model.cpu().eval()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
-from ..data.source import Source, make_source
+from ..data.from_python import Items, as_source
 from ..registry import expect_name
 from ..runs.execute import execute
 from ..runs.folder import Run
@@ -37,15 +38,21 @@ def fit(
     transition: Any = None,
     head: str | None = None,
     decisions: Any = None,
+    label: int | str | None = None,
+    classes: Sequence[str] | None = None,
+    key: int | str | None = None,
+    loader: Mapping[str, Any] | None = None,
+    sample_weights: Any = None,
     **settings: Any,
 ) -> Result:
     """Train a network on noisy labels and learn better ones.
 
     Args:
         network: a module, or a function that makes one (needed by methods that start over).
-        noisy: (X, y) arrays or tensors, or a map-style Dataset of (x, y).
-        clean: the same with verified labels; or a number of verified samples to take out of `noisy`; or "auto". 200 or
-            more are divided 60/20/20 into meta, select and report parts (unless hold_out=False).
+        noisy: (X, y) arrays or tensors; a map-style Dataset or a DataLoader of (x, y), (a, mask, y) or dicts with a
+            label; a Hugging Face `datasets.Dataset`; (Dataset, y); or with key= an iterable Dataset.
+        clean: the same with verified labels; or a number of verified samples to take out of `noisy`; or "auto". Of
+            many, two fifths are held out to select and to report on (unless hold_out=False).
         method: a name from `mslg list methods`, package.module:Name, or a subclass of `mslg.Method`.
         preset: a named set of the method's arguments, such as "fast" or "published".
         test: test samples, like `noisy` with true labels.
@@ -54,6 +61,13 @@ def fit(
         head: name of the network's last layer, where it is not the last Linear.
         decisions: a reviewer's decisions.csv, or several: reviewed samples join the clean set, removed ones are left
             out. Decisions passed to an earlier run (from_run) still apply.
+        label: the position or key of the label in an item of a Dataset, if it is not the usual one; all other parts
+            are then inputs.
+        classes: the class names, in the order of the logits, if not all of them occur or numbers need names.
+        key: the position or key of a sample's name in the items of an iterable Dataset.
+        loader: options of a DataLoader with which Datasets are read, such as num_workers and collate_fn.
+        sample_weights: (samples,) how often each noisy sample is drawn, relative to the others; a DataLoader's
+            WeightedRandomSampler does the same.
         **settings: any field of `mslg.runs.settings.Train` (epochs, batch_size, learning_rate, from_run, …) or of
             `mslg.runs.settings.Options` (output, resume, device, compare, …), or an argument of the method's
             constructor.
@@ -63,21 +77,27 @@ def fit(
     """
     options = made(Options, {key: value for key, value in settings.items() if key in OPTIONS})
     settings["from_run"] = _folder_of(settings.get("from_run"))
+    if "batch_size" not in settings and isinstance(noisy, DataLoader) and noisy.batch_size is not None:
+        settings["batch_size"] = noisy.batch_size
+    if sample_weights is None and isinstance(noisy, DataLoader) and isinstance(noisy.sampler, WeightedRandomSampler):
+        sample_weights = noisy.sampler.weights
     train = made(Train, {key: value for key, value in settings.items() if key in TRAIN})
     arguments = {key: value for key, value in settings.items() if key not in OPTIONS | TRAIN}
-    source = as_source(noisy, "the noisy set")
+    items = Items(label, key, loader)
+    source = as_source(noisy, "the noisy set", items=items, classes=classes)
     if true_labels is not None:
         source = source.with_true_labels(true_labels)
     if isinstance(clean, str):
         expect_name("kind of clean set", clean, ["auto"])
     elif clean is not None and not isinstance(clean, int):
-        clean = as_source(clean, "the clean set", source)
+        clean = as_source(clean, "the clean set", source, items=items)
     data = RunData(
         network,
         source,
         clean,
-        None if test is None else as_source(test, "the test set", source),
+        None if test is None else as_source(test, "the test set", source, items=items),
         transition=None if transition is None else torch.as_tensor(transition),
+        weights=None if sample_weights is None else torch.as_tensor(sample_weights, dtype=torch.float64),
     )
     return run(Settings(train=train, method=Named(method, preset, arguments)), data, options, head, decisions)
 
@@ -99,18 +119,6 @@ def run(settings: Settings, data: RunData, options: Options, head: str | None, d
     """Prepare and execute a run, in all processes started by a launcher such as torchrun."""
     with process_group(local_device(device_named(options.device))):
         return Result.of(execute(prepare(settings, data, options, head=head, decisions=decisions), options))
-
-
-def as_source(data: Any, name: str, like: Source | None = None) -> Source:
-    """Arrays, tensors, a Dataset or a Source as a source, with the classes of `like` if given."""
-    classes = None if like is None else like.classes
-    if isinstance(data, Source):
-        return data
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return make_source(data[0], data[1], classes=classes, name=name)
-    if isinstance(data, tuple | list):
-        raise TypeError(f"{name} is a {type(data).__name__} of {len(data)}; pass (inputs, labels) or a Dataset")
-    return make_source(data, classes=classes, name=name)
 
 
 def _folder_of(start: Any) -> Path | str | None:

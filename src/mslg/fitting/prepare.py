@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+import re
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from ..data.augmentation import Augment
+from ..data.batch import leaves
 from ..data.make_splits import make_splits
 from ..data.samples import Samples
 from ..data.source import Source
@@ -32,10 +34,13 @@ from ..runtime.precision import check_precision
 from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
-from ..training.optimizers import optimizer_factory, used_by
+from ..training.optimizers import RecordedOptimizers, optimizer_factory
 from ..training.schedules import schedule
 
 log = logging.getLogger("mslg")
+
+MATRICES = 4  # of classes × classes, float64, at a time: counts, transition, its inverse, the evaluation's
+MOST_MATRIX_BYTES = 2**32
 
 
 def prepare(
@@ -61,22 +66,22 @@ def prepare(
         )
     exists = folder is not None and broadcast_object((folder / "config.toml").exists())
     resumed = Run.open(folder) if options.resume and folder is not None and exists else None
+    _refuse_too_many_classes(len(data.train.classes), data.train)
     start = Round.open(train.from_run, decisions, data.train, resumed)
+    start.check_method(method_name(settings.method))
     splits = split_data(settings, data, start, device)
     epochs, asked = start.epochs(train.epochs)
-    new_optimizer = optimizer_factory(
-        train.optimizer,
-        learning_rate=train.learning_rate,
-        weight_decay=train.weight_decay,
-        momentum=train.momentum,
-        options=train.optimizer_options,
+    optimizer = RecordedOptimizers(
+        optimizer_factory(
+            train.optimizer,
+            learning_rate=train.learning_rate,
+            weight_decay=train.weight_decay,
+            momentum=train.momentum,
+            options=train.optimizer_options,
+        ),
+        train.learning_rate,
     )
-    optimizers: list[dict[str, Any]] = []  # what they were made with: a method may change it afterwards
-
-    def recorded_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        optimizer = new_optimizer(parameters)
-        optimizers.append(used_by(optimizer))
-        return optimizer
+    per_epoch = splits.steps() if train.schedule_every == "step" else 1  # steps of a torch scheduler
 
     def task(length: int) -> Task:
         return Task(
@@ -85,8 +90,8 @@ def prepare(
             network=data.network,
             epochs=length,
             batch_size=train.batch_size,
-            optimizer=recorded_optimizer if not optimizers else new_optimizer,
-            schedule=schedule(train.schedule) if isinstance(train.schedule, str) else train.schedule,
+            optimizer=optimizer,
+            schedule=schedule(train.schedule, rate=optimizer.rate, steps=length * per_epoch),
             noise_rate=data.noise_rate if train.noise_rate is None else train.noise_rate,
             transition=None if data.transition is None else torch.as_tensor(data.transition).to(device),
             pairs=splits.pairs,
@@ -108,7 +113,7 @@ def prepare(
     chosen = _method(settings.method, auto, data.clean)
 
     def new_method(length: int) -> Method:
-        return start.warm_start(build_method(chosen, task(length), splits), method_name(chosen))
+        return start.warm_start(build_method(chosen, task(length), splits))
 
     method = new_method(epochs)
     _check_outputs(method, splits)
@@ -122,7 +127,7 @@ def prepare(
             except ValueError as error:  # such as a method in stages, each of which needs an epoch
                 raise ValueError(f"a time budget of {in_words(options.time_budget)} is too short: {error}") from None
     used = method_arguments(chosen, method.task)
-    record = _record(settings, data, splits, start, method, optimizers, (epochs, asked), chosen, used)
+    record = _record(settings, data, splits, start, method, optimizer.used, (epochs, asked), chosen, used)
     evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
     files = {} if folder is None else start.initial_files(splits)
     return Prepared(settings, record, splits, evaluation, lambda: new_method(epochs), method, used, files)
@@ -133,10 +138,12 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
     train = settings.train
     if isinstance(data.clean, str):
         expect_name("kind of clean set", data.clean, ["auto"])
+    cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
     splits = make_splits(
         data.train,
         None if isinstance(data.clean, str) else data.clean,
         hold_out=train.hold_out,
+        cross_fits=cross_fits,
         batch_size=train.batch_size,
         clean_batch_size=train.clean_batch_size,
         seed=train.seed,
@@ -144,13 +151,37 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         augment=Augment.parse(train.augment),
         augment_clean=train.augment_clean,
         class_balance=train.class_balance,
+        weights=_weights(train, data),
     )
     splits = start.apply_decisions(splits)
     flagging = Flagging.parse(train.flag, train.fdr)
-    if flagging.kind in ("fdr", "expected"):
-        cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
+    if flagging.needs_estimate:
         flagging.check(missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
+
+
+def _weights(train: Train, data: RunData) -> Tensor | None:
+    """How often each sample is drawn: by its class, or by its own weight."""
+    given = {"class_balance": train.class_balance, "class_weights": train.class_weights is not None}
+    given["sample_weights"] = data.weights is not None
+    if sum(given.values()) > 1:
+        raise ValueError(f"{' and '.join(name for name, there in given.items() if there)}: give one of them")
+    if train.class_weights is None and data.weights is None:
+        return None
+    weights, name = data.weights, "sample_weights"
+    if train.class_weights is not None:
+        if len(train.class_weights) != len(data.train.classes):
+            raise ValueError(
+                f"class_weights has {len(train.class_weights)} numbers, and there are {len(data.train.classes)} "
+                f"classes: {', '.join(data.train.classes[:10])}"
+            )
+        weights, name = torch.tensor(train.class_weights, dtype=torch.float64)[data.train.label], "class_weights"
+    assert weights is not None
+    if len(weights) != len(data.train):
+        raise ValueError(f"{name} has {len(weights)} numbers for {len(data.train)} samples; pass one per sample")
+    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()) or not bool((weights > 0).any()):
+        raise ValueError(f"{name} must be 0 or more, finite, and not all 0")
+    return weights
 
 
 def build_method(named: Named, task: Task, data: Splits) -> Method:
@@ -209,8 +240,32 @@ def method_arguments(named: Named, task: Task) -> dict[str, Any]:
     return arguments
 
 
+# What settings are called elsewhere.
+MEANT = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "max_epochs": "epochs",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "max_grad_norm": "gradient_clip",
+    "clip_grad_norm": "gradient_clip",
+    "gradient_clip_val": "gradient_clip",
+    "scheduler": "schedule",
+    "lr_scheduler": "schedule",
+    "output_dir": "output",
+    "random_state": "seed",
+    "num_workers": 'loader={"num_workers": …}',
+    "collate_fn": 'loader={"collate_fn": …}',
+    "sampler": "sample_weights, class_weights or class_balance",
+}
+
+
 def _unknown_setting(method: str, key: str, allowed: list[str]) -> ValueError:
     """The error for a setting that a method does not have; it names the methods that do."""
+    if (meant := MEANT.get(key)) is not None:
+        return UnknownName(f"unknown setting of {method} or of fit '{key}'. Did you mean {meant}?")
     others = [name for name in METHODS.built_in if key in inspect.signature(METHODS.load(name)).parameters]
     if not others or key == "task":
         return unknown(f"setting of {method} or of fit", key, allowed)
@@ -225,7 +280,15 @@ def device_named(name: str) -> torch.device:
     """The device of this name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the device '{name}' cannot be used here ({why}); use cpu, or auto for the best there is"
+        ) from None
+    return device
 
 
 def _method(named: Named, auto: bool, clean: Any) -> Named:
@@ -241,7 +304,7 @@ def _record(
     splits: Splits,
     start: Round,
     method: Method,
-    optimizers: list[dict[str, Any]],
+    used_by_optimizer: Mapping[str, Any],
     epochs: tuple[int, int],
     named: Named,
     used: Mapping[str, Any],
@@ -257,19 +320,27 @@ def _record(
         "noise_rate": method.task.noise_rate,
         "augment": splits.augment.words,
         "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
-        **(optimizers[0] if optimizers else {}),
+        **used_by_optimizer,
         **start.settings["train"],
     }
     return {
         "data": {
             "samples": len(source),
             "fingerprint": source.fingerprint(),
+            "known_labels_fingerprint": source.known_labels_fingerprint(),
             "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
+            "test_fingerprint": None if data.test is None else data.test.fingerprint(),
+            "weights_fingerprint": None
+            if data.weights is None
+            else f"{zlib.crc32(data.weights.numpy().tobytes()):08x}",
             **start.settings["data"],
             **data.record.get("data", {}),
         },
         "noise": dict(data.record.get("noise", {})),
-        "network": {"class": type(method.deployed()).__name__, **data.record.get("network", {})},
+        "network": {
+            "class": type(method.deployed()).__name__,
+            **data.record.get("network", {"made_by": _import_path(data.network)}),
+        },
         "method": {"name": method_name(named), "preset": named.preset, **_constructor_record(method, used)},
         "train": {**train.as_dict(), **in_use},
     }
@@ -293,6 +364,12 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__qualname__", type(value).__name__)
 
 
+def _import_path(network: Any) -> str | None:
+    """The name of a function or class that was passed in, to ask for it again: it is never imported by this name."""
+    found = f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', '')}"
+    return found if re.fullmatch(r"[\w.]+:[\w.]+", found) else None
+
+
 def _check_accumulate(train: Train) -> None:
     most = max(1, train.batch_size // 2)
     if train.accumulate > most:
@@ -302,12 +379,35 @@ def _check_accumulate(train: Train) -> None:
         )
 
 
+def _refuse_too_many_classes(classes: int, source: Source) -> None:
+    """Raise, before training, if matrices of classes × classes would not fit into memory afterwards."""
+    needed, present = MATRICES * 8 * classes**2, len(source.label.unique())
+    few = present < classes // 2  # mostly gaps: somebody's codes, not class numbers
+    most = MOST_MATRIX_BYTES // 8 if few else MOST_MATRIX_BYTES
+    if needed <= most:
+        return
+    hint = f"; only {present} of them occur: number the classes from 0 without gaps, or pass names" if few else ""
+    raise ValueError(
+        f"there are {classes:,} classes, for which judging the labels needs {MATRICES} matrices of classes × classes, "
+        f"{needed / 2**30:.1f} GiB, and at most {most / 2**30:.1f} GiB are used{hint}"
+    )
+
+
 def _check_outputs(method: Method, data: Splits) -> None:
     """Raise, before the first epoch, unless the network returns one logit per class."""
     method.eval()
     # Not in inference mode: tensors that the network creates and keeps in its first pass are used in training too.
-    with torch.no_grad(), method.computing():
-        shape = tuple(method.predict(next(data.in_order()).inputs).shape)
+    two = data.train.at(torch.arange(min(2, len(data.train))))
+    inputs = next(data.in_order(two)).inputs
+    try:
+        with torch.no_grad(), method.computing():
+            shape = tuple(method.predict(inputs).shape)
+    except (RuntimeError, IndexError) as error:
+        kinds = ", ".join(f"{tuple(each.shape[1:])} of {each.dtype}" for each in leaves(inputs))
+        raise ValueError(
+            f"the network cannot take the inputs, {kinds} per sample ({' '.join(str(error).split())[:300]}); take a "
+            "network that fits them, or convert them: integers are passed on as they are, because they may be tokens"
+        ) from error
     method.train()
     if len(shape) != 2 or shape[1] != method.task.classes:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,9 @@ from ..issues.label_rows import label_frame
 from ..review.gain import choose_reviews
 from ..runs.execute import Outcome
 from ..runs.folder import Run
+from ..runs.load_model import features_of
+from ..runs.new_inputs import NewInputs
+from ..runs.predict import probabilities
 from ..runtime import distributed
 from ..training.method import Method
 
@@ -23,40 +27,76 @@ class Result:
     """The result of a run.
 
     Attributes:
-        model: the trained network.
         history: (epochs, metrics) the metrics of every epoch.
         summary: the numbers of the run; "label_errors" holds the estimated number of wrong labels, where available.
         classes: the class names, in the order of the logits.
         run: the run's folder, or None.
     """
 
-    model: nn.Module
     history: pd.DataFrame
     summary: dict[str, Any]
     classes: tuple[str, ...]
     run: Run | None
-    outcome: Outcome = field(repr=False)
+    outcome: Outcome | None = field(repr=False)  # None for a run that was loaded from its folder
+    load: Callable[[], tuple[nn.Module, NewInputs]] = field(repr=False)
 
     @classmethod
     def of(cls, outcome: Outcome) -> Result:
         """The result of an executed run."""
         history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in outcome.records])
-        classes = outcome.data.source.classes
-        return cls(outcome.method.deployed(), history, outcome.summary, classes, outcome.run, outcome)
+        data = outcome.data
+        inputs = NewInputs.of(
+            data.source, data.augment, None if outcome.run is None else features_of(outcome.run.config)
+        )
+        network = outcome.method.deployed()
+        return cls(history, outcome.summary, data.source.classes, outcome.run, outcome, lambda: (network, inputs))
+
+    @cached_property
+    def _loaded(self) -> tuple[nn.Module, NewInputs]:
+        return self.load()
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained network, as it was passed to `fit`: it returns logits."""
+        return self._loaded[0]
 
     @property
     def method(self) -> Method:
         """The method that was trained."""
-        return self.outcome.method
+        return self._fitted().method
+
+    def _fitted(self) -> Outcome:
+        if self.outcome is None:
+            raise ValueError(
+                f"this result was loaded from {'its folder' if self.run is None else self.run.path}, which has the "
+                "model and the labels but not the method in memory; use the result that fit returned, or "
+                "fit(resume=True)"
+            )
+        return self.outcome
+
+    def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
+        """(samples, classes) probabilities, columns in the order of `classes`.
+
+        Args:
+            X: inputs as `fit` takes them: an array or tensor, a tuple or dict of them, a Dataset with or without
+                labels, a list of texts or a table if the run was on such; or a path or data set's name as for
+                `mslg predict`.
+        """
+        return probabilities(*self._loaded, X)
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """(samples,) the most probable class of each sample, by name. `X` as in `predict_proba`."""
+        names: np.ndarray[Any, Any] = np.array(self.classes, dtype=object)
+        found: np.ndarray[Any, Any] = names[self.predict_proba(X).argmax(1)]
+        return found
 
     @cached_property
     def labels(self) -> pd.DataFrame:
         """One row per training sample: given, predicted and suggested label, quality, rank."""
-        done = self.outcome
-        if done.issues is None:  # distributed: the main process has written the labels of all
-            assert done.run is not None
-            return pd.read_parquet(done.run.path / "labels.parquet")
-        return label_frame(done.issues)
+        if self.outcome is None or self.outcome.issues is None:  # loaded, or written by the main process of several
+            assert self.run is not None
+            return pd.read_parquet(self.run.path / "labels.parquet")
+        return label_frame(self.outcome.issues)
 
     @cached_property
     def soft_labels(self) -> np.ndarray[Any, Any]:
@@ -73,4 +113,4 @@ class Result:
             A table with the columns id, rank, given_label, suggested_label, gain, the most worthwhile first.
         """
         with distributed.single_process():
-            return choose_reviews(self.model, self.outcome.data, self.labels, count=count)
+            return choose_reviews(self.model, self._fitted().data, self.labels, count=count)

@@ -9,16 +9,19 @@ import pandas as pd
 import torch
 from torch import nn
 
+from ..data.from_python import as_source
 from ..data.splits import Splits
 from ..issues.labels_file import read_labels
+from ..registry import import_only
 from ..review.gain import CANDIDATES, choose_reviews
 from ..review.next_round import Round
+from ..review.uncertainty import most_uncertain
+from ..runs.finished import reading
 from ..runs.folder import Run
 from ..runs.load_model import with_weights
-from ..runs.recipes import checked, refuse_code
+from ..runs.recipes import checked, refuse_code, typed_code
 from ..runs.run_data import RunData, open_run_data
 from ..runs.settings import Options, Settings
-from .fit import as_source
 from .prepare import split_data
 from .result import Result
 
@@ -33,23 +36,33 @@ def review_next(
     *,
     count: int = 50,
     workers: int | None = None,
+    trust_code: bool = False,
 ) -> pd.DataFrame:
     """The samples of a finished run whose review would help the clean loss most: id, rank, given_label,
-    suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received.
+    suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received; for one
+    that was started with `--network package.module:factory`, this name. `trust_code` imports all code that the run's
+    folder names. For a run without a model (`find_label_issues`): the samples whose true label is most uncertain, and
+    how much.
     """
     if isinstance(run, Result):
         return run.review_next(count)
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
+    if "issues" in opened_run.config:  # no model: there is no gradient, only the posterior
+        opened_run.require_finished("labels.parquet")
+        return most_uncertain(_candidates(opened_run)[0], count=count)
     opened_run.require_finished("model.safetensors", "labels.parquet")
-    model, data = _opened(opened_run, network, noisy, clean, workers)
-    labels, rows = _candidates(opened_run)
+    with reading(opened_run.path):
+        model, data = _opened(opened_run, network, noisy, clean, workers, trust_code)
+        labels, rows = _candidates(opened_run)
     index, ids = data.train.index.tolist(), data.source.ids
     if len(index) != rows or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
         raise ValueError(f"the splits are not those of {opened_run.path}; pass the same data and clean set")
     return choose_reviews(model, data, labels, count=count)
 
 
-def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None) -> tuple[nn.Module, Splits]:
+def _opened(
+    run: Run, network: Any, noisy: Any, clean: Any, workers: int | None, trust_code: bool
+) -> tuple[nn.Module, Splits]:
     """The run's network with its weights, and its data, split as it was."""
     settings = Settings.of(checked(run.config))
     if network is not None and noisy is not None:
@@ -58,8 +71,11 @@ def _opened(run: Run, network: Any, noisy: Any, clean: Any, workers: int | None)
             clean = as_source(clean, "the clean set", source)
         data = RunData(network, source, clean)
     elif settings.data.source is not None:
-        refuse_code(run.config, {}, run.path / "config.toml")
-        settings, data = open_run_data(settings, Options(workers=workers, progress=False))
+        named = {"network": {"name": network}}
+        if not trust_code:
+            refuse_code(run.config, named, run.path / "config.toml")
+        with import_only(None if trust_code else typed_code(named)):
+            settings, data = open_run_data(settings, Options(workers=workers, progress=False))
     else:
         raise ValueError(
             f"{run.path} was started in Python, so its data cannot be reopened from here; in Python call "

@@ -88,6 +88,14 @@ class Calibration:
         """The fraction of wrong labels among all."""
         return _interval(samples, self.share, generator(self.seed, "share"))
 
+    def length_for_f1(self, log_odds: Tensor) -> int:
+        """The depth at which precision and recall are best balanced: of the highest expected F1. Log odds in descending
+        order."""
+        depths = _edges(len(log_odds), [])[1:]
+        wrong = self.expected_precision(log_odds, depths.tolist()).mean(0) * depths
+        all_wrong = float(self.share.mean()) * len(log_odds)
+        return int(depths[(2 * wrong / (depths + all_wrong)).argmax()])
+
     def expected_precision(self, log_odds: Tensor, depths: list[int]) -> Tensor:
         """(draws, depths) the expected fraction of wrong labels down to each depth."""
         edges = _edges(len(log_odds), depths)

@@ -45,23 +45,23 @@ class Predictions:
         """(positions,) whether there is a prediction."""
         return torch.ones(len(positions), dtype=torch.bool) if self.known is None else self.known[positions]
 
+    def given_and_predicted(self, *, final: bool = False) -> tuple[Tensor, Tensor]:
+        """Given and predicted class of every sample with a prediction. Predictions made during training are preferred,
+        unless the final ones are asked for: the finished network has memorised some of the given labels."""
+        known = torch.ones(len(self), dtype=torch.bool) if self.known is None else self.known
+        before = self.predicted_in_training
+        if before is None or final:
+            before = torch.cat([self.probs(piece).argmax(1) for piece in self.pieces()])
+        return self.given[known], before[known].long()
+
     def joint_counts(self) -> Tensor:
-        """(classes, classes) how often a class is predicted (row) for a sample given another (column). Predictions made
-        during training are preferred: the finished network has memorised some of the given labels."""
-        return self._counts(final=False)
+        """(classes, classes) how often a class is predicted (row) for a sample given another (column)."""
+        return count(*self.given_and_predicted(), len(self.classes))
 
     def all_joint_counts(self) -> Tensor:
         """(1 or 2, classes, classes) the same by all kinds of predictions there are."""
         kinds = (True,) if self.predicted_in_training is None else (False, True)
-        return torch.stack([self._counts(final=final) for final in kinds])
-
-    def _counts(self, *, final: bool) -> Tensor:
-        counts = torch.zeros(len(self.classes), len(self.classes), dtype=torch.float64)
-        for piece in self.pieces():
-            here, before = piece[self.is_known(piece)], self.predicted_in_training
-            predicted = self.probs(here).argmax(1) if final or before is None else before[here].long()
-            counts += count(self.given[here], predicted, len(self.classes))
-        return counts
+        return torch.stack([count(*self.given_and_predicted(final=final), len(self.classes)) for final in kinds])
 
 
 class VerifiedSamples(NamedTuple):

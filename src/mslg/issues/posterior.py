@@ -4,20 +4,22 @@
 
 T[k, j] = P(given j | true k) is counted on clean samples with given and verified labels. The five weights start at
 Bayes' rule (a = b = 1, the rest 0) and are fitted, regularised towards it, to other clean samples with both labels:
-held-out ones, whose predictions are as honest as those for new data. Where no clean sample has both labels, T is
-estimated from the predictions for the training samples and the network's confusion on held-out clean ones, and given
-labels are sampled from it for these.
+held-out ones, whose predictions are as honest as those for new data. A part of p may be spread over all classes first,
+where these samples show that a class the model excludes may well be the true one, as with a few nearest neighbours.
+Where no clean sample has both labels, T is estimated from the predictions for the training samples and the network's
+confusion on held-out clean ones, and given labels are sampled from it for these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..noise.smoothed_counts import LogColumns, SmoothedCounts
 from ..noise.transition_matrix import count, deconvolved, smooth
 from ..runtime.seeds import generator
 from .evidence import FOLDS, Evidence, Predictions, VerifiedSamples
@@ -28,7 +30,11 @@ LEAST = 1e-6  # smaller probabilities are raised to this
 TINY = 1e-12
 BAYES = (1.0, 1.0, 0.0, 0.0, 0.0)
 # benchmarks/issue_detection.py measures the list that these give (docs/results/issues.md).
-PRIOR_STRENGTH = 10.0  # of the regularisation towards Bayes' rule
+PRIOR_STRENGTH = 5.0  # of the regularisation towards Bayes' rule
+# benchmarks/any_model.py measures it with models that exclude classes.
+FLOORS = (0.01, 0.1, 0.3)  # parts of a prediction that may be spread over all classes
+MARGIN = 1.0  # nats of all held-out samples by which a floor must be better than none
+MOST_DENSE = 1_000  # classes up to which a transition matrix is stored whole
 FEWEST = 20  # held-out pairs below which nothing is fitted
 COPIES = 4  # of each held-out sample with injected noise,
 MOST_COPIES = 2**14  # up to this many in all
@@ -39,30 +45,44 @@ MOST_ENTRIES = 2**20  # of the probabilities to which the weights are fitted
 class Posterior:
     """P(true class | prediction, given label)."""
 
-    log_columns: Tensor  # (classes, classes): row j holds log T[·, j]
+    log_columns: Tensor | LogColumns  # (classes, classes): row j holds log T[·, j]
     weights: Tensor  # a, b, c, d, e
     centre: Tensor  # mean of log p_given and of log max p, so that c is the weight of an average given label
+    floor: float = 0.0  # the part of a prediction that is spread over all classes
 
     def __call__(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
         """(samples, classes) probabilities of the true label. `columns` replace log T[·, given] of each sample."""
-        terms = zip(self.weights, self._terms(probs, given, columns), strict=True)
-        return sum((weight * term for weight, term in terms), torch.zeros(())).softmax(1)
+        a, b, *own = self.weights.tolist()
+        log_probs, place = self._log(probs), given.unsqueeze(1)
+        of_given = torch.tensor(own[0], dtype=torch.float64)
+        for weight, term in zip(own[1:], self._confidence(log_probs, given), strict=True):
+            of_given = of_given + weight * term
+        logits = log_probs.mul_(a).add_(self.log_columns[given] if columns is None else columns, alpha=b)
+        return logits.scatter_add_(1, place, of_given.expand(len(given)).unsqueeze(1)).softmax(1)
 
     def transition(self) -> Tensor:
         """(classes, classes) T[k, j] = P(given j | true k)."""
-        return self.log_columns.t().exp()
+        columns = self.log_columns
+        return (columns.dense() if isinstance(columns, LogColumns) else columns).t().exp()
 
     def log_odds(self, probs: Tensor, given: Tensor) -> Tensor:
         """(samples,) log odds that the given label is wrong."""
         return log_odds_wrong(self(probs, given).gather(1, given.unsqueeze(1)).squeeze(1))
 
-    def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> list[Tensor]:
-        """Five tensors of (samples, classes), one per weight."""
-        log_probs = probs.double().clamp_min(LEAST).log()
+    def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
+        """(samples, classes, 5) what each weight is multiplied by."""
+        log_probs = self._log(probs)
         is_given = F.one_hot(given, probs.shape[1]).double()
-        confidence = torch.stack([log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values], 1)
-        terms = [is_given * term.unsqueeze(1) for term in (confidence - self.centre).unbind(1)]
-        return [log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms]
+        terms = [is_given * term.unsqueeze(1) for term in self._confidence(log_probs, given)]
+        return torch.stack([log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms], 2)
+
+    def _confidence(self, log_probs: Tensor, given: Tensor) -> list[Tensor]:
+        """Two tensors of (samples,): log p_given and log max p, centred."""
+        values = log_probs.gather(1, given.unsqueeze(1)).squeeze(1), log_probs.max(1).values
+        return [value - centre for value, centre in zip(values, self.centre, strict=True)]
+
+    def _log(self, probs: Tensor) -> Tensor:
+        return ((1 - self.floor) * probs.double() + self.floor / probs.shape[1]).clamp_min(LEAST).log()
 
     def fit(self, samples: VerifiedSamples) -> Posterior:
         """With the weights that explain the verified labels best, regularised towards Bayes' rule."""
@@ -70,22 +90,36 @@ class Posterior:
         if len(samples.given) > most:  # more would take memory and hardly change five weights
             samples = samples.at(torch.randperm(len(samples.given), generator=generator(0, "fitted"))[:most])
         probs, given, verified, _, columns = samples
-        log_probs = probs.double().clamp_min(LEAST).log()
+        log_probs = self._log(probs)
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
-        terms = torch.stack(Posterior(self.log_columns, self.weights, centre)._terms(probs, given, columns), 2)
-        bayes = torch.tensor(BAYES, dtype=torch.float64)
-        weights = bayes.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+        terms = replace(self, centre=centre)._terms(probs, given, columns)
+        return replace(self, weights=_fit_weights(terms, verified), centre=centre)
 
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(terms @ weights, verified, reduction="sum")
-            loss = loss + PRIOR_STRENGTH / 2 * ((weights - bayes) ** 2).sum()
-            loss.backward()
-            return loss
 
-        optimizer.step(closure)
-        return Posterior(self.log_columns, weights.detach(), centre)
+def _fit_weights(terms: Tensor, label: Tensor, steps: int = 50) -> Tensor:
+    """The weights w that minimise Σ −log softmax(terms · w)_label + PRIOR_STRENGTH/2 · |w − Bayes' rule|², by Newton's
+    method; a step that does not lower it is halved."""
+    bayes = torch.tensor(BAYES, dtype=torch.float64)
+    right = terms[torch.arange(len(label)), label]  # (samples, 5)
+
+    def loss(weights: Tensor) -> Tensor:
+        fit = (terms @ weights).logsumexp(1).sum() - (right @ weights).sum()
+        return fit + PRIOR_STRENGTH / 2 * ((weights - bayes) ** 2).sum()
+
+    weights, value = bayes, loss(bayes)
+    for _ in range(steps):
+        probs = (terms @ weights).softmax(1).unsqueeze(2)
+        weighed = probs * terms
+        mean = weighed.sum(1)  # (samples, 5)
+        gradient = (mean - right).sum(0) + PRIOR_STRENGTH * (weights - bayes)
+        curvature = weighed.flatten(0, 1).t() @ terms.flatten(0, 1) - mean.t() @ mean
+        step = torch.linalg.solve(curvature + PRIOR_STRENGTH * torch.eye(len(weights), dtype=torch.float64), gradient)
+        while not (below := loss(weights - step)) <= value and float(step.abs().max()) > 1e-9:
+            step = step / 2
+        weights, value = weights - step, below
+        if float(step.abs().max()) < 1e-8:
+            break
+    return weights
 
 
 def log_odds_wrong(right: Tensor) -> Tensor:
@@ -93,9 +127,14 @@ def log_odds_wrong(right: Tensor) -> Tensor:
     return (1 - right).clamp_min(TINY).log() - right.clamp_min(TINY).log()
 
 
-def bayes_rule(transition: Tensor) -> Posterior:
+def bayes_rule(transition: Tensor | SmoothedCounts) -> Posterior:
     """The posterior by Bayes' rule with this transition matrix."""
-    columns = transition.double().clamp_min(LEAST).log().t().contiguous()
+    columns: Tensor | LogColumns
+    if isinstance(transition, SmoothedCounts) and transition.classes > MOST_DENSE:
+        columns = LogColumns(transition, LEAST)
+    else:
+        matrix = transition.dense() if isinstance(transition, SmoothedCounts) else transition
+        columns = matrix.double().clamp_min(LEAST).log().t().contiguous()
     return Posterior(columns, torch.tensor(BAYES, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 
 
@@ -118,7 +157,8 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
     if evidence.in_sample is not None:
         return FittedPosterior(_fit(predictions, evidence, evidence.in_sample).posterior, "none")
     # The confusion of the network is unknown: its predictions count as true labels.
-    return FittedPosterior(bayes_rule(smooth(predictions.joint_counts(), None)), "none")
+    given, predicted = predictions.given_and_predicted()
+    return FittedPosterior(bayes_rule(SmoothedCounts.of(given, predicted, len(predictions.classes))), "none")
 
 
 def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples) -> FittedPosterior:
@@ -134,6 +174,19 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
         shares = deconvolved(predictions.joint_counts(), confusion)
         rule = bayes_rule(smooth(shares * len(predictions), None))
         basis, held_out = "injected", _inject_noise(held_out, rule.transition(), evidence.seed)
+    best = without = _cross_validated(rule, held_out)
+    for floor in FLOORS:
+        tried = _cross_validated(replace(rule, floor=floor), held_out)
+        if tried.loss >= best.loss:  # a higher one would be worse still
+            break
+        best = tried
+    if len(held_out.given) * (without.loss - best.loss) < MARGIN:
+        best = without
+    return replace(best, posterior=best.posterior.fit(held_out), basis=basis)
+
+
+def _cross_validated(rule: Posterior, held_out: VerifiedSamples) -> FittedPosterior:
+    """What the rule says of held-out samples, each by weights fitted on the other folds."""
     fold = held_out.folds()
     probability = torch.empty(len(fold), 2, dtype=torch.float64)  # of the given and of the verified label
     for number in range(FOLDS):
@@ -141,7 +194,7 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
         posterior = rule.fit(held_out.at(fold != number))(here.probs, here.given, here.columns)
         probability[fold == number] = posterior.gather(1, torch.stack([here.given, here.verified], 1))
     log_odds, loss = log_odds_wrong(probability[:, 0]), -probability[:, 1].clamp_min(TINY).log().mean()
-    return FittedPosterior(rule.fit(held_out), basis, held_out, log_odds, float(loss))
+    return FittedPosterior(rule, "none", held_out, log_odds, float(loss))
 
 
 def _counted(held_out: VerifiedSamples, evidence: Evidence, classes: int) -> tuple[Posterior, VerifiedSamples]:
@@ -149,13 +202,13 @@ def _counted(held_out: VerifiedSamples, evidence: Evidence, classes: int) -> tup
     held-out samples, if the matrix was counted on them too with columns of their own."""
     if not evidence.cross_fitted:
         assert evidence.pairs is not None
-        return bayes_rule(smooth(count(*evidence.pairs, classes), None)), held_out
+        return bayes_rule(SmoothedCounts.of(*evidence.pairs, classes)), held_out
     fold, columns = held_out.folds(), torch.empty(len(held_out.given), classes, dtype=torch.float64)
     for number in range(FOLDS):
         others = held_out.at(fold != number)
-        rule = bayes_rule(smooth(count(others.given, others.verified, classes), None))
+        rule = bayes_rule(SmoothedCounts.of(others.given, others.verified, classes))
         columns[fold == number] = rule.log_columns[held_out.given[fold == number]]
-    rule = bayes_rule(smooth(count(held_out.given, held_out.verified, classes), None))
+    rule = bayes_rule(SmoothedCounts.of(held_out.given, held_out.verified, classes))
     return rule, held_out._replace(columns=columns)
 
 

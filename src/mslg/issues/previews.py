@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from ..data.batch import leaves
+from ..data.dataset_store import DatasetStore
 from ..data.images import as_seen, eight_bits, opened
 from ..data.source import Source
-from ..data.stores import DatasetStore, InputStore, Located, Worded
+from ..data.stores import InputStore, Located, Worded
 from ..runtime.seeds import seeded
 
 NATIVE = 64  # pixels: a picture no larger than this is kept without loss

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from .error_rate import ErrorRate, descending, estimate_error_rate
 from .evidence import Evidence, Predictions
-from .flagging import Flagging
+from .flagging import Flag
 from .posterior import Posterior, fit_posterior, log_odds_wrong
 
 
@@ -26,8 +27,8 @@ class LabelIssues:
     log_odds: Tensor  # (samples,) of a wrong label; NaN where there is no prediction
     likeliest: Tensor  # (samples,) class; the given one where there is no prediction
     fdr: float | None = None
-    limit: int | None = None  # how many labels are flagged; None: all with a likelier class
-    other: Tensor | None = None  # (samples,) the likeliest class that was not given, where there is a limit
+    limit: int | None = None  # how many labels are flagged, worst first; None: all with a likelier class
+    kinds: Mapping[str, Any] = field(default_factory=dict)  # further columns of the table: other kinds of problem
 
     @cached_property
     def order(self) -> Tensor:
@@ -59,16 +60,21 @@ class LabelIssues:
 
     @cached_property
     def suggested(self) -> Tensor:
-        """(samples,) the class that each sample should probably have: the given one unless it is flagged."""
-        if self.limit is None:
-            return self.likeliest
-        assert self.other is not None
-        return torch.where(self.ranks < self.limit, self.other, self.predictions.given.int())
+        """(samples,) the class that each sample should probably have: the given one unless it is flagged, and where no
+        other class is likelier."""
+        return torch.where(self.flagged, self.likeliest, self.predictions.given.int())
 
-    @property
+    @cached_property
     def flagged(self) -> Tensor:
         """(samples,) whether each label is called an issue."""
-        return self.suggested != self.predictions.given
+        likelier = self.likeliest != self.predictions.given
+        if self.limit is None:
+            return likelier
+        return (self.ranks < self.limit) & (likelier | (self.fdr is None))
+
+    def posterior_of(self, positions: Tensor) -> Tensor:
+        """(positions, classes) the probability of each class."""
+        return self.posterior(self.predictions.probs(positions), self.predictions.given[positions]).float()
 
     def error_rate_summary(self) -> dict[str, Any]:
         """How many labels are wrong, and how many of the listed ones, for summary.json."""
@@ -77,26 +83,38 @@ class LabelIssues:
 
 
 def rank_labels(
-    predictions: Predictions, evidence: Evidence, *, fdr: float | None = None, flagging: Flagging | None = None
+    predictions: Predictions, evidence: Evidence, *, fdr: float | None = None, flag: Flag = "likelier"
 ) -> LabelIssues:
     """Fit the posterior, rank all given labels by it and estimate how many are wrong.
 
-    By default, labels are flagged for which another class is likelier; with `flagging` as many as it says; with `fdr`,
-    as many as possible while the expected fraction of right ones among them stays below it.
+    Args:
+        predictions: of the samples whose labels are ranked.
+        evidence: what is verified.
+        fdr: flag as many labels as possible while the expected fraction of right ones among them stays below it.
+        flag: without `fdr`, which labels are flagged: those for which another class is "likelier"; the "expected"
+            number of wrong ones; the number with the best "balanced" precision and recall (their harmonic mean, F1);
+            or this many. What rests on an error rate falls back to "likelier" where none can be estimated.
     """
-    flagging = Flagging.parse(None, fdr) if flagging is None else flagging
     fitted = fit_posterior(predictions, evidence)
     log_odds = torch.empty(len(predictions), dtype=torch.float64)
     likeliest = torch.empty(len(predictions), dtype=torch.int32)
-    other = torch.empty(len(predictions), dtype=torch.int32)
     for piece in predictions.pieces():  # one pass: reading the probabilities may take longer than all else
         given, known = predictions.given[piece], predictions.is_known(piece)
         probs = fitted.posterior(predictions.probs(piece), given)
         right = probs.gather(1, given.unsqueeze(1)).squeeze(1)
         log_odds[piece] = torch.where(known, log_odds_wrong(right), torch.nan)
         likeliest[piece] = torch.where(known, probs.argmax(1), given).int()
-        other[piece] = torch.where(known, probs.scatter(1, given.unsqueeze(1), -1).argmax(1), given).int()
     known_odds = log_odds[~log_odds.isnan()]
     rate = estimate_error_rate(fitted, known_odds, predictions, evidence)
-    limit = flagging.limit(rate, descending(known_odds))
-    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, flagging.fdr, limit, other)
+    limit = rate.length_for_fdr(descending(known_odds), fdr) if fdr is not None else _limit(flag, rate, known_odds)
+    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, fdr, limit)
+
+
+def _limit(flag: Flag, rate: ErrorRate, log_odds: Tensor) -> int | None:
+    if isinstance(flag, int):
+        return max(0, min(flag, len(log_odds)))
+    if flag == "likelier" or rate.calibration is None or not len(log_odds):
+        return None
+    if flag == "expected":
+        return round(rate.calibration.wrong_share(len(log_odds)).estimate * len(log_odds))
+    return rate.calibration.length_for_f1(descending(log_odds))

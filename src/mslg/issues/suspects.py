@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ..data.batch import call
 from ..data.samples import Samples
+from ..data.source import Source
 from ..data.splits import Splits
 from ..networks.head import recorded_inputs
 from ..runtime.files import write_atomically
@@ -32,37 +34,90 @@ log = logging.getLogger("mslg")
 FORMAT = 1
 MOST = 1_000  # suspects that are kept
 AUDIT = 100  # samples drawn at random, to learn how many labels are wrong
+MOST_OTHERS = 300  # of them that were not among the worst labels
+OTHER_KINDS = ["near duplicate", "no class"]
 NEAREST = 4  # clean samples beside each
 SIDE, CLEAN_SIDE = 224, 64  # pixels of their pictures
+HISTORY = {
+    "history_epochs": pa.list_(pa.int32()),
+    "history_given": pa.list_(pa.float32()),
+    "history_predicted": pa.list_(pa.int32()),
+}
 CLEAN = pa.schema(
     [("id", pa.string()), ("verified_label", pa.string()), ("view_kind", pa.string()), ("view", pa.binary())]
 )
 
 
 def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Splits, history: PredictionHistory) -> None:
-    """Write the files. Samples without a prediction are no suspects."""
-    worst = issues.order[: min(MOST, issues.ranked)].long()
-    drawn = issues.order[random_positions(issues.ranked, data.seed)].long()
-    index = data.train.index[torch.cat([worst, drawn])]
+    """Write the files for a method that was trained."""
+    positions = labels_to_show(issues, data.seed)
+    index = data.train.index[positions]
     clean = data.clean  # not the samples that a method uses instead of clean ones: nobody has verified those
-    nearest = _nearest(method, data, data.train.at(torch.cat([worst, drawn])), clean)
-    names = _names(clean, sorted({place for row in nearest for place in row}))
     given, predicted = history.history(index)
-    previews = [preview_of(data.source, position, side=SIDE) for position in index.tolist()]
     columns = {
-        "view_kind": pa.array([preview.kind for preview in previews], pa.string()),
-        "view": pa.array([preview.content for preview in previews], pa.binary()),
         "history_epochs": pa.array([list(history.epochs)] * len(index), pa.list_(pa.int32())),
         "history_given": pa.array(given.float().tolist(), pa.list_(pa.float32())),
         "history_predicted": pa.array(predicted.int().tolist(), pa.list_(pa.int32())),
+    }
+    nearest = _nearest(method, data, data.train.at(positions), clean)
+    write_suspect_files(folder, issues, data.source, positions, index, clean, nearest, columns)
+
+
+def worst_labels(issues: LabelIssues) -> Tensor:
+    """Positions of the suspects among the ranked samples: the worst labels and, among the others, problems of another
+    kind. Samples without a prediction are none."""
+    order = issues.order[: issues.ranked].long()
+    kind = issues.kinds.get("kind")
+    if kind is None or len(order) <= MOST:
+        return order[:MOST]
+    further = order[MOST:]
+    further = further[torch.from_numpy(np.isin(kind[further.numpy()], OTHER_KINDS))][:MOST_OTHERS]
+    return torch.cat([order[: MOST - len(further)], further])
+
+
+def labels_to_show(issues: LabelIssues, seed: int) -> Tensor:
+    """Positions among the ranked samples: of the suspects, then of some that are drawn at random from all."""
+    return torch.cat([worst_labels(issues), issues.order[random_positions(issues.ranked, seed)].long()])
+
+
+def write_suspect_files(
+    folder: Path,
+    issues: LabelIssues,
+    source: Source,
+    positions: Tensor,
+    index: Tensor,
+    clean: Samples | None,
+    nearest: list[list[int]],
+    history: Mapping[str, pa.Array] | None = None,
+) -> None:
+    """Write the files.
+
+    Args:
+        folder: of the run.
+        issues: the ranked labels.
+        source: the samples.
+        positions: `labels_to_show(issues, seed)`.
+        index: where they are in the source.
+        clean: the clean samples.
+        nearest: for each of them the positions of the clean samples most similar to it.
+        history: further columns: what a method predicted epoch by epoch.
+    """
+    names = _names(clean, sorted({place for row in nearest for place in row}))
+    previews = [preview_of(source, position, side=SIDE) for position in index.tolist()]
+    columns = {
+        "view_kind": pa.array([preview.kind for preview in previews], pa.string()),
+        "view": pa.array([preview.content for preview in previews], pa.binary()),
+        **(history or {name: pa.array([[]] * len(index), kind) for name, kind in HISTORY.items()}),
         "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
     }
-    for name, positions, start in (("suspects", worst, 0), ("audit", drawn, len(worst))):
-        rows = label_table(issues, positions)
+    start = 0
+    for name, part in (("suspects", worst_labels(issues)), ("audit", positions[len(worst_labels(issues)) :])):
+        rows = label_table(issues, part)
         for title, column in columns.items():
-            rows = rows.append_column(title, column.slice(start, len(positions)))
+            rows = rows.append_column(title, column.slice(start, len(part)))
         _write(folder / f"{name}.parquet", rows)
-    _write(folder / "clean_samples.parquet", _clean_table(clean, names, data.source.classes))
+        start += len(part)
+    _write(folder / "clean_samples.parquet", _clean_table(clean, names, source.classes))
 
 
 def random_positions(samples: int, seed: int) -> Tensor:
@@ -72,22 +127,25 @@ def random_positions(samples: int, seed: int) -> Tensor:
 
 def _nearest(method: Method, data: Splits, suspects: Samples, clean: Samples | None) -> list[list[int]]:
     """For each suspect the positions of the clean samples with the most similar features, nearest first."""
-    nothing: list[list[int]] = [[] for _ in range(len(suspects))]
     if clean is None or not len(clean) or not len(suspects):
-        return nothing
+        return [[] for _ in range(len(suspects))]
     try:
-        rows = torch.cat(list(_features(method, data, suspects)))
-        best = torch.empty((len(rows), 0))
-        place = torch.empty((len(rows), 0), dtype=torch.int64)
-        done = 0
-        for others in _features(method, data, clean):  # only the best are kept: there may be very many clean samples
-            here = torch.arange(done, done + len(others)).expand(len(rows), -1)
-            best, place = torch.cat([best, rows @ others.t()], 1), torch.cat([place, here], 1)
-            best, order = best.topk(min(NEAREST, best.shape[1]), dim=1)
-            place, done = place.gather(1, order), done + len(others)
+        return nearest_rows(torch.cat(list(_features(method, data, suspects))), _features(method, data, clean))
     except Exception as error:  # the run is over: a file that has disappeared since must not spoil it
         log.warning("the clean samples most similar to each suspect were not found: %s", error)
-        return nothing
+        return [[] for _ in range(len(suspects))]
+
+
+def nearest_rows(rows: Tensor, others: Iterable[Tensor]) -> list[list[int]]:
+    """For each of the rows the positions of the others with the highest dot product, highest first."""
+    best = torch.empty((len(rows), 0))
+    place = torch.empty((len(rows), 0), dtype=torch.int64)
+    done = 0
+    for some in others:  # only the best are kept: there may be very many clean samples
+        here = torch.arange(done, done + len(some)).expand(len(rows), -1)
+        best, place = torch.cat([best, rows @ some.t()], 1), torch.cat([place, here], 1)
+        best, order = best.topk(min(NEAREST, best.shape[1]), dim=1)
+        place, done = place.gather(1, order), done + len(some)
     nearest: list[list[int]] = place.tolist()
     return nearest
 

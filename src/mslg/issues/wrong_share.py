@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..noise.transition_matrix import best_strength, count, deconvolved, smooth
+from ..noise.smoothed_counts import SmoothedCounts
+from ..noise.transition_matrix import best_strength, deconvolved, smooth
 from .evidence import Evidence, Predictions, VerifiedSamples
 
 # benchmarks/error_rate.py measures how well the shares hold (docs/results/issues.md, "wrong labels").
@@ -67,17 +68,16 @@ def share_from_predictions(
 def class_weights(given: Tensor, verified: Tensor, predictions: Predictions) -> Tensor:
     """(clean samples,) importance weights that give the true classes the shares they have in the training set, where
     the clean samples clearly have others."""
-    classes = len(predictions.classes)
-    pairs = count(given, verified, classes)
+    classes, number = len(predictions.classes), len(given)
     there = torch.bincount(predictions.given, minlength=classes).double() / len(predictions)
-    here = pairs.sum(0) / pairs.sum()
+    here = torch.bincount(given, minlength=classes).double() / number
     # At least that of one sample: a class may have none in the training set.
-    spread = (there * (1 - there) / pairs.sum()).sqrt().clamp_min(1 / float(pairs.sum()))
+    spread = (there * (1 - there) / number).sqrt().clamp_min(1 / number)
     if float(((here - there) / spread).square().mean().sqrt()) < FAR:
-        return torch.ones(len(given), dtype=torch.float64)
-    matrix, start = smooth(pairs, None), (pairs.sum(1) + 0.5) / (pairs.sum() + 0.5 * classes)
+        return torch.ones(number, dtype=torch.float64)
+    matrix = SmoothedCounts.of(given, verified, classes)
+    start = (matrix.total + 0.5) / (number + 0.5 * classes)
     shares = start.clone()
     for _ in range(20):  # expectation maximisation of the true shares behind the given ones; early stopping regularises
-        mixed = shares[:, None] * matrix
-        shares = (mixed / mixed.sum(0).clamp_min(1e-12) * there).sum(1)
+        shares = shares * matrix.mean_over_given(there / matrix.given_shares(shares).clamp_min(1e-12))
     return (shares / start).clamp(0.1, 10)[verified]

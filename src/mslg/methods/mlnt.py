@@ -182,7 +182,10 @@ class MLNT(Method):
             direct = [torch.zeros_like(p) if g is None else g for p, g in zip(total, gradient, strict=True)]
             torch._foreach_add_(total, direct, alpha=1 / len(labelings))
             if self.inner_rate:
-                curved = averaged(hessian_vector_product(_through(done, inner), self.engine.parameters, direct))
+                product = hessian_vector_product(
+                    _through(done, inner), self.engine.parameters, direct, inside=done.with_weights
+                )
+                curved = averaged(product)
                 torch._foreach_add_(total, curved, alpha=-self.inner_rate / len(labelings))
             consistency += loss / len(labelings)
         return total, consistency
@@ -193,5 +196,5 @@ def _mean_cross_entropy(labels: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _through(done: ForwardPass, loss: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Tensor]], Tensor]:
-    """The loss as a function of the parameters, with the dropout masks of the recorded pass."""
-    return lambda parameters: loss(done.again(parameters))
+    """The loss with the parameters that the network has, and with the dropout masks of the recorded pass."""
+    return lambda _: loss(done.again())

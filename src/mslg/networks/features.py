@@ -70,12 +70,21 @@ def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augm
     return Augment.parse(words)
 
 
-def backbone(name: str, source: Source, *, prepare: Augment = UNCHANGED, weights: str | None = None) -> nn.Module:
-    """A network by name, with its library's pretrained weights unless others are passed."""
+def backbone(
+    name: str,
+    source: Source,
+    *,
+    prepare: Augment = UNCHANGED,
+    weights: str | None = None,
+    allow_import: bool = True,
+) -> nn.Module:
+    """A network by name, with its library's pretrained weights unless others are passed. `allow_import` as in
+    `Registry.resolve`."""
     kind = name.partition(":")[0]
     if weights is None and ":" not in name:
         log.warning("the backbone %s is untrained, so its features are of little use; pass weights=FILE", name)
-    factory = network_factory(name, source, augment=prepare, weights=weights or PRETRAINED.get(kind))
+    weights = weights or PRETRAINED.get(kind)
+    factory = network_factory(name, source, augment=prepare, weights=weights, allow_import=allow_import)
     with seeded(torch.device("cpu"), 0, "backbone"):  # a new head must not depend on the run
         return factory()
 
@@ -119,7 +128,7 @@ def extract(
         size = batch_size or (ON_CPU if str(device) == "cpu" else ON_GPU)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _bar(f"features ({title})", len(source), len(source) - len(missing), progress) as bar:
+            with progress_bar(f"features ({title})", len(source), progress, len(source) - len(missing)) as bar:
                 _compute(source, network, layer, prepare, kept, missing, digests, size, torch.device(device), bar)
         except OSError as error:
             if error.errno is None:
@@ -141,15 +150,15 @@ class FilesFeatures(TensorStore):
 
     def __init__(self, features: Tensor, files: Any) -> None:
         super().__init__(features)
-        self._files = files
+        self.files = files
 
     def at(self, positions: np.ndarray[Any, Any]) -> FilesFeatures:
         """The features at these positions."""
-        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self._files.at(positions))
+        return FilesFeatures(self.tensors[torch.from_numpy(positions)], self.files.at(positions))
 
     def path(self, position: int) -> Path:
         """Where the file of a row of features is."""
-        path: Path = self._files.path(position)
+        path: Path = self.files.path(position)
         return path
 
 
@@ -275,7 +284,8 @@ class _Rich:
 
 
 @contextmanager
-def _bar(title: str, total: int, done: int, shown: bool) -> Iterator[_Bar]:
+def progress_bar(title: str, total: int, shown: bool, done: int = 0) -> Iterator[_Bar]:
+    """Shows how many of the samples are done: a bar on a terminal, lines elsewhere."""
     if done:
         log.info("%s: %d of %d samples are cached already", title, done, total)
     if not shown or not sys.stderr.isatty():

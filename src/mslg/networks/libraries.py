@@ -15,6 +15,9 @@ from .packaged import WEIGHTS, packaged_network
 
 EXTRAS = {"torchvision": "vision", "timm": "timm"}
 
+# Arguments of timm.create_model that name files to unpickle or to fetch. Weights are read by `networks.weights` alone.
+NOT_SETTINGS = {"pretrained", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"}
+
 Maker = Callable[[], nn.Module]
 
 
@@ -66,6 +69,7 @@ def from_timm(name: str, classes: int, channels: int | None, weights: str | None
             f"timm:{name} has no weights '{weights}'; give DEFAULT, a local file, or the tag in the name as in "
             "timm:resnet50.a1_in1k"
         )
+    refuse_loading(f"timm:{name}", settings)
     if channels is None:
         _need_three(f"timm:{name}", channels)
 
@@ -96,6 +100,12 @@ LIBRARIES: dict[str, Callable[[str, int, int | None, str | None, Mapping[str, An
     "timm": from_timm,
     "packaged": from_package,
 }
+
+
+def refuse_loading(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise for a setting that would make the library load a file by itself."""
+    if refused := sorted(set(settings) & NOT_SETTINGS):
+        raise ValueError(f"{refused[0]} is no setting of {name} here: it would load a file; pass weights instead")
 
 
 def _need_three(name: str, channels: int | None) -> None:

@@ -33,6 +33,7 @@ class MLP(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, rows: Tensor) -> Tensor:
+        rows = rows if rows.is_floating_point() else rows.float()  # counts and flags are features too
         logits: Tensor = self.head(self.body(rows))
         return logits
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ..runtime.files import regular
 from .head import linear_layers
 
 log = logging.getLogger("mslg")
@@ -72,9 +73,9 @@ def read_weights(path: str | Path) -> Weights:
     path = Path(path)
     try:
         if path.suffix == ".safetensors":
-            return Weights(path, load_file(path))
+            return Weights(path, load_file(regular(path)))
         saved: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError) as error:
+    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"{path} is not a file of plain weights ({why}); whole pickled models are refused, as reading them would "

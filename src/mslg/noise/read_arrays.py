@@ -9,6 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from ..data.batch import Inputs, leaves
+from ..data.readers.array_files import read_npy, read_npz
+from ..runtime.files import regular
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,16 +32,16 @@ def _read_file(path: Path, what: str) -> Array:
         raise FileNotFoundError(f"there is no file {path} to read {what} from")
     try:
         if path.suffix == ".csv":
-            table: Array = np.loadtxt(path, delimiter=",", ndmin=2)
+            table: Array = np.loadtxt(regular(path), delimiter=",", ndmin=2)
             return table
-        loaded = np.load(path, allow_pickle=False)
-    except ValueError as error:
+        if path.suffix != ".npz":
+            return read_npy(path)
+        arrays = read_npz(path)
+    except (ValueError, EOFError) as error:
         raise ValueError(
             f"{path} cannot be read as {what} ({error}); pass an .npy or a .csv of plain numbers"
         ) from error
-    if not isinstance(loaded, np.ndarray):
-        raise ValueError(f"{path} contains several arrays ({', '.join(loaded.files)}); pass {what} as an .npy with one")
-    return loaded
+    raise ValueError(f"{path} contains several arrays ({', '.join(arrays)}); pass {what} as an .npy with one")
 
 
 def read_matrix(value: Any, classes: int, what: str) -> Array:

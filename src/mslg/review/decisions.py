@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ..registry import unknown
+from ..runtime.cells import escaped, unescaped
+from ..runtime.files import regular
 
 FORMAT = 1
 KINDS = ("accept", "keep", "relabel", "remove", "skip")
@@ -107,7 +109,7 @@ def as_csv(decisions: Mapping[str, Decision]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)  # commas, CRLF, and quotes where needed: RFC 4180
     writer.writerow(COLUMNS)
-    writer.writerows(astuple(decision) for decision in decisions.values())
+    writer.writerows(map(escaped, astuple(decision)) for decision in decisions.values())
     return text.getvalue().encode()
 
 
@@ -122,7 +124,7 @@ def _records(path: Path, problems: list[str]) -> Iterator[tuple[str, dict[str, s
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; give a decisions.csv or .json downloaded from the report")
     try:
-        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte order mark
+        text = regular(path).read_bytes().decode("utf-8-sig")  # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error}); save it as CSV in UTF-8") from error
     yield from _from_json(path, text, problems) if path.suffix == ".json" else _from_csv(path, text, problems)
@@ -142,7 +144,7 @@ def _from_csv(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str,
             if len(row) != len(header):
                 problems.append(f"line {rows.line_num}: {len(row)} fields instead of {len(header)}")
                 continue
-            yield f"line {rows.line_num}", dict(zip(header, row, strict=True))
+            yield f"line {rows.line_num}", dict(zip(header, map(unescaped, row), strict=True))
     except csv.Error as error:
         raise ValueError(f"{path} cannot be read as CSV: line {rows.line_num}: {error}") from error
 
@@ -150,8 +152,9 @@ def _from_csv(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str,
 def _from_json(path: Path, text: str, problems: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path} is not JSON ({why})") from error
     if isinstance(value, list) and any(isinstance(each, dict) and "annotations" in each for each in value):
         yield from _from_label_studio(value, problems)
         return

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from ..data.samples import Samples
 from ..data.splits import Splits
 from ..data.stores import Located
+from ..runtime import checksums
+from ..runtime.files import regular
 
 NAME = "division.parquet"
 FORMAT = 1
@@ -46,7 +48,13 @@ def write_division(table: pa.Table) -> bytes:
 
 def read_division(folder: Path) -> pa.Table:
     """The clean samples in a run's folder; an empty table if it has none."""
-    return pq.read_table(folder / NAME) if (folder / NAME).exists() else EMPTY
+    checksums.check(folder, NAME)
+    if not (folder / NAME).exists():
+        return EMPTY
+    try:
+        return pq.read_table(regular(folder / NAME))
+    except (pa.ArrowException, OSError) as error:
+        raise checksums.DamagedFile(f"{folder / NAME} is damaged: it is not Parquet ({error})") from error
 
 
 def drawn_samples(table: pa.Table) -> list[tuple[str, str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..registry import Entry, Registry, unknown
+from ..runs.finished import reading
 from ..runs.folder import Run
 
 EXPORTS = Registry(
@@ -16,6 +17,9 @@ EXPORTS = Registry(
         "pt2": Entry("mslg.runs.export.pt2:write", "the model as a torch.export archive, any batch size"),
         "safetensors": Entry(
             "mslg.runs.export.safetensors:write", "a folder: weights, model.json, classes, model card"
+        ),
+        "huggingface": Entry(
+            "mslg.runs.export.hugging_face:write", "a folder for the Hugging Face hub: model and data, with cards"
         ),
         "label-studio": Entry(
             "mslg.review.cleaned.write:export_label_studio", "tasks with suggested labels", ("image files",)
@@ -31,10 +35,13 @@ NAMES = {
     "onnx": "model.onnx",
     "pt2": "model.pt2",
     "safetensors": "model",
+    "huggingface": "huggingface",
     "label-studio": "tasks.json",
     "csv": "labels.csv",
     "imagefolder": "imagefolder",
 }
+
+OF_MODELS = ("onnx", "pt2", "safetensors")
 
 
 def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = False, **options: Any) -> Path:
@@ -42,12 +49,12 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
 
     Args:
         run: the folder of a run, or the result of `mslg.fit(…, output=folder)`.
-        to: onnx, pt2, safetensors, label-studio, csv or imagefolder.
+        to: onnx, pt2, safetensors, huggingface, label-studio, csv or imagefolder.
         path: a file or a folder; by default one in the run's folder.
         force: replace what is there.
         options: onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,
-            document_root=; imagefolder: decisions=, suggested=, link=. Samples without a decision keep their given
-            label unless suggested=True.
+            document_root=; imagefolder: decisions=, suggested=, link=, data=. Samples without a decision keep their
+            given label unless suggested=True.
 
     Returns:
         The path written.
@@ -61,9 +68,11 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
     if folder is None:
         raise ValueError("this result has no folder to export from; fit with output= (a folder)")
     opened = folder if isinstance(folder, Run) else Run.open(Path(folder))
-    opened.require_finished("model.safetensors", "labels.parquet", "summary.json")
+    model = ["model.safetensors"] if to in OF_MODELS else []
+    opened.require_finished(*model, "labels.parquet", "summary.json")
     if "network" in allowed and options.get("network") is None:
         options["network"] = getattr(run, "model", None)  # a result still has its network
     target = opened.path / NAMES[to] if path is None else Path(path)
-    write(opened, target, force=force, **options)
+    with reading(opened.path):
+        write(opened, target, force=force, **options)
     return target

@@ -102,16 +102,19 @@ class Round:
             raise ValueError(f"epochs is {asked}; a run needs at least 1")
         return asked, asked
 
-    def warm_start(self, method: Method, name: str) -> Method:
-        """Load the earlier run's state into a new method of this name."""
-        if self.earlier is None:
-            return method
-        before = self.earlier.config["method"]["name"]
+    def check_method(self, name: str) -> None:
+        """Raise if the earlier run was trained by another method."""
+        before = name if self.earlier is None else self.earlier.config["method"]["name"]
         if before != name:
             raise ValueError(
                 f"{self.from_run} was trained by {before} and cannot be used as a warm start for {name}; pass method= "
                 f"(--method) {before}, or leave out from_run= (--from)"
             )
+
+    def warm_start(self, method: Method) -> Method:
+        """Load the earlier run's state into a new method."""
+        if self.earlier is None:
+            return method
         state = to_device(load_state(self.earlier.checkpoint)["method"], method.task.device)
         try:
             method.continue_from(state)

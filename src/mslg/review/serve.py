@@ -10,9 +10,12 @@ from .report.render import render
 from .report.report_data import read_report_data
 from .server import Labels, ReviewServer
 
+REVIEW = "review.csv"
+
 
 def server_of(folder: Path, *, port: int = 0) -> ReviewServer:
-    """A server of the folder's page; decisions go to decisions.csv, or review.csv where a run was given decisions."""
+    """A server of the folder's page. Decisions about a run go to review.csv: its decisions.csv, those that the run was
+    started with, is part of its record."""
     begun = folder / "start.json"
     if begun.exists():
         about = json.loads(begun.read_text(encoding="utf-8"))
@@ -21,6 +24,4 @@ def server_of(folder: Path, *, port: int = 0) -> ReviewServer:
     data = read_report_data(folder, cards=CARDS)
     cards = [*data.cards.audit, *data.cards.shown]
     labels = {card["id"]: (data.classes[card["given"]], data.classes[card["suggested"]]) for card in cards}
-    # A run that started from decisions keeps them under this name: they are part of its record.
-    name = "review.csv" if data.config.get("data", {}).get("decisions") else "decisions.csv"
-    return ReviewServer(render(data), labels, data.classes, folder / name, port)
+    return ReviewServer(render(data), labels, data.classes, folder / REVIEW, port)

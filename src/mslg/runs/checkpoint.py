@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..runtime.files import HINT, replacing
+from ..runtime.checksums import DamagedFile
+from ..runtime.files import HINT, regular, replacing
 from ..runtime.sharding import KINDS, Sharded
 
 FORMAT = 1
@@ -34,6 +37,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
         "skeleton": json.dumps(flat.skeleton),
         "kinds": json.dumps(flat.kinds),
     }
+    metadata["sha256"] = digest_of(flat.tensors, metadata)
     try:
         with replacing(path) as temporary:
             save_file(flat.tensors, temporary, metadata)
@@ -44,18 +48,31 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 def load_state(path: Path) -> dict[str, Any]:
     """Read this process's share of a state that a single process has written."""
     try:
-        with safe_open(str(path), framework="pt") as file:
+        with safe_open(str(regular(path)), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a checkpoint or is damaged ({error}); delete it to start over") from error
+    except (SafetensorError, ValueError, OverflowError, RuntimeError) as error:
+        raise DamagedFile(f"{path} is not a checkpoint or is damaged ({error})") from error
     if metadata.get("format_version") != str(FORMAT):
         found = metadata.get("format_version", "none")
         raise ValueError(f"{path} has format version {found}, this version of mslg reads {FORMAT}")
+    if metadata.pop("sha256", None) != digest_of(tensors, metadata):
+        raise DamagedFile(f"{path} is damaged: its content does not match its checksum")
     for name, kind in json.loads(metadata["kinds"]).items():
         tensors[name] = KINDS[kind].share([tensors[name]])
     state: dict[str, Any] = unflatten(json.loads(metadata["skeleton"]), tensors)
     return state
+
+
+def digest_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """The SHA-256 of a state: names, types, shapes and values of the tensors, and everything else."""
+    digest = hashlib.sha256(json.dumps(dict(sorted(metadata.items()))).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def flatten(state: dict[str, Any]) -> Flat:

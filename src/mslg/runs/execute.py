@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from ..data.splits import Splits
 from ..issues.flagging import Flagging
 from ..issues.from_training import rank_training_labels
 from ..issues.ranked_list import LabelIssues
-from ..runtime import distributed
+from ..runtime import checksums, distributed, locks
 from ..runtime.durations import in_words
+from ..runtime.machine import versions
 from ..training.collapse import CollapseWatch
 from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
@@ -25,7 +26,7 @@ from ..training.loop import EpochRecord, NonFiniteLoss, Position
 from ..training.method import Method
 from ..training.progress import Progress, Silent, for_terminal
 from .controls.comparison import Comparison
-from .folder import Run, RunMismatch
+from .folder import Run, RunMismatch, refuse_place
 from .labels_learned import labels_learned
 from .record import earlier_records, recorded, start_of
 from .results import finite, remembered, summarise, write_results
@@ -66,8 +67,31 @@ class Outcome:
 
 def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
-    begun = time.monotonic()
     folder = None if options.output is None else Path(options.output)
+    with _alone(folder, options):
+        return _execute(prepared, options, folder)
+
+
+@contextmanager
+def _alone(folder: Path | None, options: Options) -> Iterator[None]:
+    """Hold the lock on the run's folder. The main process does, and all processes learn if it cannot."""
+    problem: OSError | None = None
+    with ExitStack() as stack:
+        if folder is not None and distributed.is_main_process():
+            try:
+                if not (options.resume and (folder / "config.toml").exists()):
+                    refuse_place(folder, force=options.force)  # before a lock is put into it
+                if stale := stack.enter_context(locks.writing(folder)):
+                    log.info(stale)
+            except OSError as error:
+                problem = error
+        if (found := distributed.broadcast_object(problem)) is not None:
+            raise found
+        yield
+
+
+def _execute(prepared: Prepared, options: Options, folder: Path | None) -> Outcome:
+    begun = time.monotonic()
     logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
     position = start_of(prepared.method, prepared.data)
     run, records = _open(prepared, folder, options, position)
@@ -105,6 +129,8 @@ def _open(
         return Run.create(folder, prepared.record, files=prepared.files, force=options.force), []
     run = Run.open(folder)
     _refuse_other_settings(run, prepared.record)
+    _warn_of_versions(run)
+    checksums.check(folder, "division.parquet", "decisions.csv")
     if run.load(prepared.method, position):
         log.info("resuming from epoch %d, step %d", position.epoch + 1, position.step)
     return run, earlier_records(run)
@@ -229,13 +255,24 @@ def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:
         then, now = before.get(table, {}), record[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
-            if key in ("fdr", "flag"):  # how long the list is: no matter of training
+            # the length of the list, and what the factory is called: not training
+            if key in ("fdr", "flag", "made_by"):
                 continue
             if _as_toml(old) != _as_toml(value):
                 raise RunMismatch(
                     f"{run.path} was started with {table}.{key} = {old!r}, now it is {value!r}; resume with the same "
                     "data and settings, or start a new run in another folder"
                 )
+
+
+def _warn_of_versions(run: Run) -> None:
+    before, now = run.config.get("versions", {}), versions()
+    changed = [f"{name} {before.get(name)} → {now[name]}" for name in now if before.get(name) != now[name]]
+    if changed:
+        log.warning(
+            "%s was started with other versions (%s): it may end differently than without the interruption",
+            *(run.path, ", ".join(changed)),
+        )
 
 
 def _as_toml(value: Any) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+
+import torch
 
 from ..data.sample_table import MOST_JOURNAL
 from ..data.splits import Splits
 from ..runtime import distributed
+from ..runtime.signals import Interrupted, postponed
 from ..training.cost import work_of
 from ..training.evaluation import Evaluation
 from ..training.loop import CHECK_EVERY, EpochRecord, Position, refuse_non_finite, train
@@ -42,16 +45,25 @@ def recorded(
     """Train from a position to the end of the method's task, with checkpoints in the run's folder."""
     epochs = method.task.epochs
     saved = time.monotonic()
+    pending: Callable[[], int] = lambda: 0  # noqa: E731
 
     def after_step(position: Position) -> None:
         nonlocal saved
         display.advance(method.relative_cost(position.epoch), position)
-        if run is not None and _checkpoint_due(method, position, time.monotonic() - saved >= checkpoint_seconds):
+        stop = _agreed(pending())
+        if run is None:
+            return
+        if stop or _checkpoint_due(method, position, time.monotonic() - saved >= checkpoint_seconds):
             refuse_non_finite(position, method.advice)  # a diverged state must not replace the last good one
             run.save(method, position)
             saved = time.monotonic()
+        if stop:
+            raise Interrupted(stop)
 
-    with closing(display):
+    with ExitStack() as stack:
+        if run is not None:  # without a folder there is nothing to save: a signal ends the process as always
+            pending = stack.enter_context(postponed("finishing this step, then a checkpoint"))
+        stack.enter_context(closing(display))
         total = work_of(method, data, epochs)
         display.begin(epochs, total, total - work_of(method, data, epochs, position.epoch))
         for record in train(
@@ -63,7 +75,14 @@ def recorded(
                 run.append(record)
                 run.save(method, position)
                 saved = time.monotonic()
+            if stop := _agreed(pending()):
+                raise Interrupted(stop)
             yield record
+
+
+def _agreed(signal: int) -> int:
+    """The highest number of all processes: a signal may reach only some of them."""
+    return signal if distributed.ranks() == 1 else int(distributed.gathered(torch.tensor([signal])).max())
 
 
 def _checkpoint_due(method: Method, position: Position, late: bool) -> bool:

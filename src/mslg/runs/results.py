@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from safetensors.torch import save
@@ -20,9 +21,24 @@ from ..training.evaluation import Evaluation
 from ..training.loop import EpochRecord
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
+from .example_inputs import write_example
 from .folder import Run
 from .load_model import describe_model
+from .model_card import NAME as CARD
 from .model_card import write_card
+
+RESULTS = (
+    "model.safetensors",
+    "model.json",
+    "vocabulary.json",
+    "classes.json",
+    "labels.parquet",
+    "suspects.parquet",
+    "audit.parquet",
+    "clean_samples.parquet",
+    "summary.json",
+    CARD,
+)
 
 
 def summarise(records: list[EpochRecord], evaluation: Evaluation, data: Splits, *, state: str) -> dict[str, Any]:
@@ -49,7 +65,10 @@ def summarise(records: list[EpochRecord], evaluation: Evaluation, data: Splits, 
 
 def remembered(run: Run) -> dict[str, Any]:
     """What an earlier summary of the same run holds besides training results: the comparison."""
-    earlier = run.read_json("summary.json") if (run.path / "summary.json").exists() else {}
+    earlier: dict[str, Any] = {}
+    if (run.path / "summary.json").exists():
+        with suppress(ValueError):  # damaged: the comparison is made again
+            earlier = run.read_json("summary.json")
     return {key: earlier[key] for key in ("comparison",) if key in earlier}
 
 
@@ -67,10 +86,23 @@ def write_results(
     summary: dict[str, Any],
 ) -> None:
     """The model, the classes, the labels, the suspects and the summary."""
+    with run.writing(*RESULTS):
+        _write_results(run, method, data, history, issues, summary)
+
+
+def _write_results(
+    run: Run,
+    method: Method,
+    data: Splits,
+    history: PredictionHistory,
+    issues: LabelIssues,
+    summary: dict[str, Any],
+) -> None:
     network = method.deployed()
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _own_tensors(network)}
     write_atomically(run.path / "model.safetensors", save(weights, {"format_version": "1"}))
     run.write_json("model.json", describe_model(network, data, run.config))
+    write_example(run.path, data)
     if (vocabulary := vocabulary_of(data.source.store)) is not None:
         run.write_json("vocabulary.json", vocabulary.as_dict())
     run.write_json("classes.json", {"classes": list(data.source.classes)})
@@ -81,8 +113,9 @@ def write_results(
 
 def write_summary(run: Run, summary: Mapping[str, Any]) -> None:
     """The summary as JSON, and the model card."""
-    run.write_json("summary.json", summary)
-    write_card(run)
+    with run.writing("summary.json", CARD):
+        run.write_json("summary.json", summary)
+        write_card(run)
 
 
 def _own_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:

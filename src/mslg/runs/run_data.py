@@ -30,6 +30,7 @@ class RunData:
         clean: the clean samples; or how many verified ones to take out of `train`; or "auto"; or None.
         test: the test samples, if there are any.
         noise_rate, transition: known where the noise was generated here and may be revealed.
+        weights: (samples,) how often each sample of `train` is drawn, relative to the others.
         record: the tables data, noise and network, as config.toml will have them.
     """
 
@@ -40,6 +41,7 @@ class RunData:
     noise_rate: float | None = None
     transition: Tensor | None = None
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    weights: Tensor | None = None
 
 
 def open_run_data(settings: Settings, options: Options | None = None) -> tuple[Settings, RunData]:

@@ -26,6 +26,7 @@ from ..registry import unknown
 
 TABLES = ("data", "noise", "network", "method", "train")
 DEFAULT_METHOD = "cross-fitted"
+MOST, MOST_SIDE = 10_000_001, 10_001  # of epochs, samples of a batch, words; of pixels: more is a slip of the keyboard
 DEFAULT_EPOCHS = 30  # of a run that does not start from another
 
 Tables = dict[str, dict[str, Any]]  # the values that were given, table by table, before defaults are filled in
@@ -99,9 +100,9 @@ class Data(Table):
     features_prepare: tuple[str, ...] | None = _setting(None, "how images are prepared for the features' network")
     subset: int | None = _setting(None, "train on this many samples, class-balanced", least=2)
     reveal_noise: bool = _setting(True, "whether methods may know the rate and matrix of noise generated here")
-    size: int | None = _setting(None, "side of the images in pixels", least=1)
+    size: int | None = _setting(None, "side of the images in pixels", least=1, below=MOST_SIDE)
     channels: int | None = _setting(None, "1 (grey) or 3 (RGB)")
-    words: int | None = _setting(None, "size of the vocabulary for texts", least=1)
+    words: int | None = _setting(None, "size of the vocabulary for texts", least=1, below=MOST)
     clean_from: str | None = _setting(None, '"test": cut the clean samples from the test set')
     test: int | None = _setting(None, "number of test samples, with clean_from or test_from", least=1)
     test_from: str | None = _setting(None, '"train": use verified training samples as the test set, for tuning')
@@ -118,12 +119,16 @@ class Train(Table):
     title: ClassVar[str] = "train"
 
     epochs: int | None = _setting(
-        None, f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.", panel=TRAINING, least=1
+        None,
+        f"Passes over the training data; {DEFAULT_EPOCHS} unless --from is given.",
+        panel=TRAINING,
+        least=1,
+        below=MOST,
     )
-    batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1)
-    clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1)
+    batch_size: int = _setting(64, "Samples per step.", panel=TRAINING, least=1, below=MOST)
+    clean_batch_size: int | None = _setting(None, "clean samples per step; by default batch_size", least=1, below=MOST)
     optimizer: str | Callable[..., Any] = _setting(
-        "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters"
+        "sgd", "sgd, adam or adamw; in Python also an optimizer class, or a function of the parameters or the module"
     )
     learning_rate: float = _setting(0.05, "Learning rate of the network.", panel=TRAINING, above=0)
     weight_decay: float = _setting(1e-4, "of the optimizer", least=0)
@@ -131,8 +136,11 @@ class Train(Table):
     gradient_clip: float | None = _setting(None, "maximum norm of the gradient", above=0)
     optimizer_options: dict[str, Any] = _setting(dict, "further arguments of the optimizer, such as nesterov")
     schedule: str | Callable[..., Any] = _setting(
-        "cosine", "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor"
+        "cosine",
+        "cosine, constant, steps, …; in Python also a function from progress (0 to 1) to a factor, or from an "
+        "optimizer to a torch scheduler",
     )
+    schedule_every: Literal["epoch", "step"] = _setting("epoch", "how often a torch scheduler steps: epoch or step")
     precision: Literal["float32", "bf16", "fp16"] = _setting(
         "float32", "float32, or half precision: bf16, or fp16 on GPUs.", panel=TRAINING
     )
@@ -140,16 +148,21 @@ class Train(Table):
     noise_rate: float | None = _setting(
         None, "Fraction of wrong labels, for methods that need it.", panel=METHOD, least=0, below=1
     )
-    hold_out: bool = _setting(True, "hold out two fifths of 200 or more clean samples, to select and to report on")
+    hold_out: bool = _setting(
+        True, "hold out up to two fifths of the clean samples, where there are enough, to select and to report on"
+    )
     augment: Any = _setting(None, "Image augmentation, such as 'flip crop-4 normalise-0.5'.", panel=METHOD)
     augment_clean: bool = _setting(False, "whether clean batches are augmented at random too")
     class_balance: bool = _setting(False, "draw training samples such that given classes are equally frequent")
+    class_weights: tuple[float, ...] | None = _setting(
+        None, "how often samples of each given class are drawn, relative to the others, in the order of the classes"
+    )
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
-    seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0)
+    seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0, below=2**62)
     flag: str | int | None = _setting(
         None,
-        "How many labels to flag: likelier (another class is likelier; the default), expected (as many as are "
-        "estimated to be wrong), fdr=0.1, or a number such as 500.",
+        "How many labels to flag: likelier (another class is likelier; the default), balanced (best precision and "
+        "recall together), expected (as many as are estimated to be wrong), fdr=0.1, or a number such as 500.",
         panel=REVIEW,
     )
     fdr: float | None = _setting(
@@ -221,6 +234,10 @@ class Settings:
         for name in tables:
             if name not in TABLES:
                 raise unknown("table", name, TABLES)
+        for name in ("network", "method"):
+            named = tables.get(name, {}).get("name")
+            if named is not None and not isinstance(named, str) and not callable(named):
+                raise ValueError(f"{name}.name is {named!r}; it must be a name (mslg list {name}s)")
         method = Named.of({"name": DEFAULT_METHOD, **tables.get("method", {})})
         return cls(
             made(Data, tables.get("data", {})),
@@ -329,5 +346,5 @@ def _words(choices: tuple[Any, ...], limits: Mapping[str, Any]) -> str:
     if limits.get("above") is not None:
         bounds.append(f"above {limits['above']:g}")
     if limits.get("below") is not None:
-        bounds.append(f"below {limits['below']:g}" if limits["below"] != 1 + 1e-9 else "1 at most")
+        bounds.append(f"below {limits['below']:,}" if limits["below"] != 1 + 1e-9 else "1 at most")
     return " or ".join(kinds) + (f", {' and '.join(bounds)}" if bounds else "")

@@ -6,6 +6,7 @@ those that are the same for all. The files are written by torch.distributed.chec
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import warnings
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ..runtime import distributed
-from ..runtime.files import write_atomically
+from ..runtime.checksums import DamagedFile, sha256_of
+from ..runtime.files import regular, write_atomically
 from ..runtime.sharding import KINDS
 from .checkpoint import flatten, unflatten
 
@@ -43,6 +45,7 @@ def save_shards(folder: Path, state: dict[str, Any]) -> None:
     save(parts, storage_writer=HuggingFaceStorageWriter(str(where), save_distributed=True))
     if here == 0:
         about = {
+            "sha256": {path.name: sha256_of(path) for path in sorted(where.iterdir())},
             "format_version": FORMAT,
             "number": number,
             "ranks": distributed.ranks(),
@@ -50,7 +53,7 @@ def save_shards(folder: Path, state: dict[str, Any]) -> None:
             "names": list(flat.tensors),
             "kinds": flat.kinds,
         }
-        write_atomically(folder / NAME, json.dumps(about).encode())
+        write_atomically(folder / NAME, json.dumps({**about, "of_this_file": _own(about)}).encode())
         for older in folder.glob("shards-*"):
             if older != where:
                 shutil.rmtree(older)
@@ -71,10 +74,7 @@ def delete_shards(folder: Path) -> None:
 
 def load_shards(folder: Path) -> dict[str, Any]:
     """This process's share of the state, whatever the number of processes that wrote it."""
-    about = json.loads((folder / NAME).read_text())
-    if about.get("format_version") != FORMAT:
-        found = about.get("format_version", "none")
-        raise ValueError(f"{folder / NAME} has format version {found}, this version of mslg reads {FORMAT}")
+    about = _about(folder)
     where, ranks = folder / f"shards-{int(about['number'])}", int(about["ranks"])
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
@@ -90,6 +90,35 @@ def load_shards(folder: Path) -> dict[str, Any]:
             tensors[name] = KINDS[about["kinds"][name]].share(parts)
     state: dict[str, Any] = unflatten(about["skeleton"], tensors)
     return state
+
+
+def check_shards(folder: Path) -> None:
+    """Raise unless every shard is as it was written."""
+    _about(folder)
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """The description of a checkpoint, whose shards have been compared with their checksums."""
+    path, advice = folder / NAME, f"start over with --force, or delete {folder} and resume"
+    try:
+        about: dict[str, Any] = json.loads(regular(path).read_text(encoding="utf-8"))
+        own = about.pop("of_this_file", None)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise DamagedFile(f"{path} is damaged ({error}); {advice}") from error
+    if about.get("format_version") != FORMAT:
+        found = about.get("format_version", "none")
+        raise ValueError(f"{path} has format version {found}, this version of mslg reads {FORMAT}")
+    if own != _own(about):
+        raise DamagedFile(f"{path} is damaged: its content does not match its checksum; {advice}")
+    where = folder / f"shards-{int(about['number'])}"
+    for name, digest in about["sha256"].items():
+        if not (where / name).exists() or sha256_of(where / name) != digest:
+            raise DamagedFile(f"{where / name} is missing or damaged; {advice}")
+    return about
+
+
+def _own(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _of_rank(rank: int, name: str) -> str:

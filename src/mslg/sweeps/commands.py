@@ -19,7 +19,9 @@ def missing(grid: Grid, folder: Path, cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.key not in there and collected(run_folder(folder, cell), cell) is None]
 
 
-def write_command(folder: Path, cell: Cell, root: str | None, *, device: str = "auto", workers: int = 0) -> str:
+def write_command(
+    folder: Path, cell: Cell, root: str | None, *, device: str = "auto", workers: int = 0, trust_code: bool = False
+) -> str:
     """Write the cell's recipe. Returns the command that runs it into the folder where the sweep looks for it."""
     run = run_folder(folder, cell)
     recipe = folder / "cells" / f"{run.name}.toml"
@@ -27,5 +29,5 @@ def write_command(folder: Path, cell: Cell, root: str | None, *, device: str = "
     title = f"# {cell.row}, {cell.column}, seed {cell.seed}\n"
     write_atomically(recipe, (title + toml.dumps(cell.placed(**places(folder, root)))).encode())
     words = ["--recipe", str(recipe), "-o", str(run), "--no-compare"]  # the rows of the sweep are the comparison
-    words += ["--device", device, "--workers", str(workers), "--resume"]
+    words += ["--device", device, "--workers", str(workers), "--resume", *(["--trust-code"] if trust_code else [])]
     return shlex.join(["mslg", "fit", *words])

@@ -112,8 +112,8 @@ def _draw_panel(axis: Any, panel: Panel, labels: list[str], kind: str) -> None:
             look = _look(labels.index(label), kind, second)
             axis.plot(line.x, line.mean, label=label, **look)
             if not second:
-                low = [mean - sd for mean, sd in zip(line.mean, line.sd, strict=True)]
-                high = [mean + sd for mean, sd in zip(line.mean, line.sd, strict=True)]
+                low = [max(mean - sd, 0.0) for mean, sd in zip(line.mean, line.sd, strict=True)]
+                high = [min(mean + sd, 100.0) for mean, sd in zip(line.mean, line.sd, strict=True)]
                 axis.fill_between(line.x, low, high, color=look["color"], alpha=0.15, linewidth=0)
     axis.set_title(panel.title, fontsize=9)
     axis.grid(color="#e4e4e4", linewidth=0.6)

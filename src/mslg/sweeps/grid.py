@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 from ..noise import NOISES
 from ..registry import unknown
-from ..runs.recipes import checked, merged, recipe_text
+from ..runs.recipes import checked, merged, parsed, recipe_text
 from ..runs.settings import DEFAULT_METHOD, TABLES, Tables
 
 SWEEP_KEYS = ("seeds", "title", "paper", "reference", "protocol", "note")
@@ -108,7 +107,7 @@ class Grid:
 def load_grid(name: str) -> Grid:
     """Load a sweep's recipe by name, or from a TOML file."""
     text = recipe_text(name)
-    tables = tomllib.loads(text)
+    tables = parsed(text, name)
     sweep = tables.pop("sweep", None)
     rows, columns = tables.pop("rows", {}), tables.pop("columns", {})
     if sweep is None or not rows or not columns:

@@ -36,6 +36,7 @@ class Job:
     places: dict[str, str | None]
     device: str = "auto"
     workers: int = 0  # processes that decode images
+    trust_code: bool = False  # whether code that the recipe names may be imported
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ def _serve(pipe: Connection) -> None:
             if os.environ.get("MSLG_DEBUG"):
                 traceback.print_exc()
             pipe.send(Event(job.cell, error=f"{type(error).__name__}: {error}"))
+        except KeyboardInterrupt:  # the sweep ends: the run has saved a checkpoint
+            return
 
 
 def _end_with_parent() -> None:
@@ -190,7 +193,9 @@ class _Told:
 def run_cell(job: Job, pipe: Connection) -> Finished:
     """One run, gone on with if it had been begun."""
     from ..fitting.fit import fit_settings
+    from ..registry import import_only
     from ..runs.folder import RunMismatch
+    from ..runtime.checksums import DamagedFile
     from ..training.loop import NonFiniteLoss
 
     pipe.send(Event(job.cell))
@@ -201,9 +206,10 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
 
     def run(**how: bool) -> Any:
         progress = _Told(job.cell, pipe)
-        return fit_settings(
-            settings, workers=job.workers, output=job.folder, device=job.device, progress=progress, **how
-        )
+        with import_only(None if job.trust_code else ()):
+            return fit_settings(
+                settings, workers=job.workers, output=job.folder, device=job.device, progress=progress, **how
+            )
 
     try:
         try:
@@ -211,6 +217,11 @@ def run_cell(job: Job, pipe: Connection) -> Finished:
         except RunMismatch:
             # The folder's name says that the cell is the same: the data, or its location, has changed since.
             result = run(force=True)
+        except DamagedFile as error:
+            assert job.folder is not None
+            log.warning("%s is started over: %s", job.cell.name, error)
+            shutil.rmtree(job.folder)
+            result = run()
     except NonFiniteLoss:
         return finished(job.cell, {"state": "failed"}, [], time.perf_counter() - begun)
     history = result.history.to_dict("records")

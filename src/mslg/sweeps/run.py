@@ -27,6 +27,7 @@ def run_sweep(
     watch: Callable[[Event], None] = lambda event: None,
     device: str = "auto",
     workers: int = 0,
+    trust_code: bool = False,
 ) -> dict[tuple[str, str, int], str]:
     """Run the cells that have no result in the folder. Returns the errors of those that could not be run."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ def run_sweep(
         # Some may have been launched separately and finished in their own folders.
         there = [_collected(folder, cell) for cell in missing]
         jobs = [
-            Job(cell, run_folder(folder, cell), places(folder, root), device, workers)
+            Job(cell, run_folder(folder, cell), places(folder, root), device, workers, trust_code)
             for cell, event in zip(missing, there, strict=True)
             if event is None
         ]

@@ -5,7 +5,7 @@ Authors of methods do not need to read this; `mslg.training.method` is their sid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -49,7 +49,7 @@ class MethodBase(nn.Module):
     def add_optimizer(self, name: str, network: nn.Module) -> Optimizer:
         """An optimizer with the user's settings for a network's trainable parameters. It follows the schedule."""
         self._trainable[name] = network
-        return self.keep_optimizer(name, self.task.new_optimizer([p for p in network.parameters() if p.requires_grad]))
+        return self.keep_optimizer(name, self.task.new_optimizer(network))
 
     def keep_optimizer(self, name: str, optimizer: Optimizer, *, scheduled: bool = True) -> Optimizer:
         """Make an optimizer with the method's own settings part of the checkpoint and, by default, of the schedule."""
@@ -72,13 +72,14 @@ class MethodBase(nn.Module):
 
     def descend(
         self,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         loss: Tensor,
         *,
         plus: Iterable[tuple[Tensor, Tensor]] = (),
         weight: float = 1.0,
     ) -> None:
-        """One optimizer step on the loss; `plus` are parameters with additional gradients, which `weight` scales."""
+        """One step of an optimizer, or of several, on the loss; `plus` are parameters with additional gradients, which
+        `weight` scales."""
         self.optimizer_step(optimizer, loss, plus=plus, weight=weight)
 
     def learning_rate(self) -> float:

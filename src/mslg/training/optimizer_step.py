@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -31,24 +31,31 @@ class OptimizerStep:
         self._share, self._first, self._last, self._stepped = share, first, last, False
         try:
             yield
-            if self._stepped and self.scaler is not None:
+            if self.scaler is not None and self._stepped:
                 self.scaler.update()  # not earlier: all micro-batches of all optimizers need the same scale
         finally:
             self._share, self._first, self._last = 1.0, True, True
 
     def __call__(
-        self, optimizer: Optimizer, loss: Tensor, *, plus: Iterable[tuple[Tensor, Tensor]] = (), weight: float = 1.0
+        self,
+        optimizer: Optimizer | Sequence[Optimizer],
+        loss: Tensor,
+        *,
+        plus: Iterable[tuple[Tensor, Tensor]] = (),
+        weight: float = 1.0,
     ) -> None:
         """Step on the mean of the ranks' losses.
 
         Args:
-            optimizer: of the parameters to train.
+            optimizer: of the parameters to train; several of them share one backward pass.
             loss: 0-d tensor with a graph.
             plus: parameters with additional gradients, which are the same on all ranks.
             weight: factor on these.
         """
+        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
         if self._first:
-            optimizer.zero_grad(set_to_none=True)
+            for each in optimizers:
+                each.zero_grad(set_to_none=True)
         if self._share != 1:
             loss = loss * self._share
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -56,8 +63,15 @@ class OptimizerStep:
         for parameter, gradient in plus:
             so_far = parameter.grad
             parameter.grad = factor * gradient if so_far is None else so_far.add_(gradient, alpha=factor)
-        if not self._last:
-            return
+        if self._last:
+            for each in optimizers:
+                self._step(each)
+            if self.scaler is not None and self._share == 1:
+                self.scaler.update()
+            else:
+                self._stepped = True
+
+    def _step(self, optimizer: Optimizer) -> None:
         # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         average_gradients(parameters)
@@ -69,7 +83,3 @@ class OptimizerStep:
             optimizer.step()
             return
         self.scaler.step(optimizer)
-        if self._share == 1:
-            self.scaler.update()
-        else:
-            self._stepped = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 from ..registry import unknown
 
@@ -61,11 +63,57 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-def schedule(name: str) -> Schedule:
-    """The schedule of this name."""
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, SCHEDULES)
-    return SCHEDULES[name]
+class Played:
+    """A torch scheduler, played once from beginning to end: the factor after each of its steps. Like every schedule a
+    function of the position, so that a resumed run has the right learning rate.
+
+    Args:
+        make: makes the scheduler of an optimizer.
+        rate: returns the learning rate of the run's optimizer; called when the schedule is first used.
+        steps: how often the scheduler steps in a run.
+    """
+
+    def __init__(self, make: Callable[[Any], Any], rate: Callable[[], float], steps: int) -> None:
+        self.make, self.rate, self.steps = make, rate, steps
+        self._played(1.0)  # so that one that cannot be used is reported before the run
+
+    def __call__(self, progress: float) -> float:
+        return self.factors[min(int(progress * self.steps + 1e-6), self.steps - 1)]
+
+    @cached_property
+    def factors(self) -> list[float]:
+        """The factor on the learning rate at each step."""
+        return self._played(self.rate())
+
+    def _played(self, rate: float) -> list[float]:
+        import torch
+
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate, momentum=0.9)
+        scheduler = self.make(optimizer)
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) or not hasattr(scheduler, "step"):
+            raise ValueError(
+                f"schedule makes a {type(scheduler).__name__}; the learning rate must follow from the position in the "
+                "run, so that it can be resumed: pass another scheduler of torch, a function of progress, or a name"
+            )
+        factors = []
+        for _ in range(self.steps):
+            factors.append(float(optimizer.param_groups[0]["lr"]) / rate)
+            optimizer.step()
+            scheduler.step()
+        return factors
+
+
+def schedule(named: str | Callable[..., Any], *, rate: Callable[[], float] = lambda: 1.0, steps: int = 1) -> Schedule:
+    """A schedule from its name, a function of progress, or a function from an optimizer to a torch scheduler, which is
+    recognised by its first argument's name."""
+    if not isinstance(named, str):
+        first = next(iter(inspect.signature(named).parameters.values()), None)
+        if first is not None and first.name in ("optimizer", "opt", "optim"):
+            return Played(named, rate, steps)
+        return named
+    if named not in SCHEDULES:
+        raise unknown("schedule", named, SCHEDULES)
+    return SCHEDULES[named]
 
 
 def first_epoch(stage: str, start: float, epochs: int) -> int:

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..data.sample_table import SampleTable, file_if_large
+from ..networks.compiled import uncompiled
 from ..networks.head import find_head
 from ..runtime.distributed import broadcast_module
 from ..runtime.precision import Precision
 from ..runtime.seeds import seeded
 from ..runtime.sync_batch_norm import synchronize
+from .optimizers import NewOptimizer, optimizer_for, takes_module
 from .schedules import Schedule, constant, first_epoch
 
 Factory = Callable[[], nn.Module]
@@ -37,7 +39,7 @@ class Task:
         network: a factory of networks, or a network to train.
         epochs: length of the run.
         batch_size: samples per step.
-        optimizer: makes an optimizer of parameters.
+        optimizer: makes an optimizer of parameters, or of a module.
         schedule: factor on the learning rate at each point of the run.
         noise_rate: fraction of wrong labels, if known.
         transition: (classes, classes) P(given = j | true = i), if known.
@@ -59,7 +61,7 @@ class Task:
     network: nn.Module | Factory
     epochs: int
     batch_size: int = 128
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = default_optimizer
+    optimizer: NewOptimizer = default_optimizer
     schedule: Schedule = constant
     noise_rate: float | None = None
     transition: Tensor | None = None
@@ -84,12 +86,14 @@ class Task:
             if not isinstance(self.network, nn.Module):
                 network = self.network()
             elif self._start is None:
-                network, self._start = self.network, copy.deepcopy(self.network)
+                network = uncompiled(self.network)
+                self._start = copy.deepcopy(network)
             else:
                 network = copy.deepcopy(self._start)
                 for module in [self.head(network)] if self.pretrained else network.modules():
                     if callable(draw := getattr(module, "reset_parameters", None)):
                         draw()
+        network = uncompiled(network)
         self._made += 1
         if self.sync_batch_norm:
             synchronize(network)
@@ -99,9 +103,16 @@ class Task:
         """The last layer of a network."""
         return find_head(network)[1] if self.head_name is None else network.get_submodule(self.head_name)
 
-    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """An optimizer with the user's settings."""
-        return self.optimizer(parameters)
+    def new_optimizer(self, what: nn.Module | Iterable[nn.Parameter]) -> Optimizer:
+        """An optimizer with the user's settings for a network, or for parameters of several."""
+        if isinstance(what, nn.Module):
+            return optimizer_for(self.optimizer, what)
+        if takes_module(self.optimizer):
+            raise ValueError(
+                "the optimizer is a function of the module, and this method trains parameters of several modules "
+                "together; pass a function of the parameters, an optimizer class or a name"
+            )
+        return self.optimizer(what)
 
     def new_sample_table(self, name: str, *columns: int, dtype: torch.dtype = torch.float32) -> SampleTable:
         """A table of zeros with one row per sample: in memory, or in a file of this name if it is large."""

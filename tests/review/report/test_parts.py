@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mslg.review.report.charts import Chart, Series
 from mslg.review.report.label_counts import count_labels
-from mslg.review.report.safe_text import LONGEST, named, short, visible
+from mslg.review.report.safe_text import LONGEST, named, short
+from mslg.runtime.printable import visible
 from tests.support.run_folders import CLASSES, run_folder
 
 

@@ -1,7 +1,7 @@
 """How each recorded operation propagates a tangent forward: one rule per autograd node.
 
-A rule takes the node and the tangents of its inputs (None = zero) and returns the tangent of its output. Three families
-cover most networks:
+A rule takes the node and the tangents of its inputs (None = zero) and returns the tangent of its output; an operation
+without a rule is differentiated through its own backward. Three families of rules cover most networks:
 
 * linear operations: the same operation on the tangent;
 * operations with a symmetric Jacobian (every element-wise function, softmax): forward and backward are the same
@@ -10,7 +10,19 @@ cover most networks:
   saved for the backward pass anyway.
 """
 
-from . import arithmetic, elementwise, layers, normalization, reductions, shape
+from . import arithmetic, attention, elementwise, layers, normalization, reductions, shape
 from .registry import RULES, Unsupported
+from .transposed import transposed_backward
 
-__all__ = ["RULES", "Unsupported", "arithmetic", "elementwise", "layers", "normalization", "reductions", "shape"]
+__all__ = [
+    "RULES",
+    "Unsupported",
+    "arithmetic",
+    "attention",
+    "elementwise",
+    "layers",
+    "normalization",
+    "reductions",
+    "shape",
+    "transposed_backward",
+]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .array_files import read_npz
 from .bundle import Bundle, benchmark_source
 
 FILE = "cifar10_features.npz"
@@ -24,11 +25,10 @@ def cifar10_features(root: Path) -> Bundle:
 
 @lru_cache(maxsize=1)  # a sweep opens the same file for every cell; sources are immutable
 def _read(path: Path, changed: int) -> Bundle:
-    with np.load(path, allow_pickle=False) as archive:
-        missing = [key for key in KEYS if key not in archive.files]
-        if missing:
-            raise ValueError(f"{path} has no {', '.join(missing)}; it has {', '.join(archive.files)}")
-        arrays = {key: archive[key] for key in KEYS}
+    arrays = read_npz(path)
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}; it has {', '.join(arrays)}")
     parts = {}
     for split in ("train", "test"):
         features, label = arrays[f"features_{split}"].astype(np.float32), arrays[f"labels_{split}"].astype(np.int64)

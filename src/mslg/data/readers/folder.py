@@ -28,7 +28,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     divided = "train" in tops and set(tops) <= set(SPLITS)
     rows = []
     for split in SPLITS if divided else [""]:
-        for name in _readable(sorted(_images(path / split)), path):
+        for name in _readable(sorted(images_below(path / split)), path):
             below = name.split("/")
             if len(below) < 2:
                 raise ValueError(
@@ -60,7 +60,7 @@ def _readable(names: list[str], path: Path) -> list[str]:
     return [name for name in names if name not in set(heic)]
 
 
-def _images(top: Path) -> Iterator[str]:
+def images_below(top: Path) -> Iterator[str]:
     """The images below a folder, as paths with forward slashes. Symbolic links are followed, cycles excepted."""
     seen = set()
     for here, folders, files in os.walk(top, followlinks=True):

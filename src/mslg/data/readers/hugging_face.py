@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,30 @@ def hugging_face(path: Path, *, reading: Reading) -> Bundle:
             parts[name] = _source(splits[name], reading, frame, f"{path} ({name})", parts.get("train"))
             frame = getattr(parts[name].store, "frame", None)
     return Bundle(parts["train"], parts.get("test"))
+
+
+def is_hugging_face(data: Any) -> bool:
+    """Whether this is a `datasets.Dataset`, without importing the library."""
+    return type(data).__module__.startswith("datasets.") and hasattr(data, "column_names") and hasattr(data, "features")
+
+
+def rows_source(
+    rows: Any,
+    *,
+    name: str,
+    like: Source | None = None,
+    label: int | str | None = None,
+    classes: Sequence[str] | None = None,
+) -> Source:
+    """A `datasets.Dataset` with images, texts or columns of numbers; its inputs are read as those of `like`."""
+    if label is not None and label != "label":
+        kept = [column for column in rows.column_names if column != "label"]
+        rows = rows.select_columns(kept).rename_column(str(label), "label")
+    frame = None if like is None else getattr(like.store, "frame", None)
+    source = _source(rows, Reading(), frame, name, like)
+    if classes is None or source.classes == tuple(classes):
+        return source
+    return replace(source, label=encode_labels(np.asarray(rows["label"]), classes, name)[0], classes=tuple(classes))
 
 
 def _source(rows: Any, reading: Reading, frame: Frame | None, name: str, train: Source | None) -> Source:

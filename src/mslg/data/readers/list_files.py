@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from ...runtime.files import regular
+
 
 def lines(path: Path) -> pd.Series:
     """The non-empty lines of a file."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass root= (--root): the folder of the data set as unpacked")
-    stripped = pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype="str").str.strip()
+    stripped = pd.Series(regular(path).read_text(encoding="utf-8").splitlines(), dtype="str").str.strip()
     return stripped[stripped != ""].reset_index(drop=True)
 
 

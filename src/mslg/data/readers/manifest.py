@@ -10,9 +10,10 @@ Without `path` and `text`, all other columns must be numeric: they are the featu
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -20,16 +21,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from ...registry import unknown
+from ...runtime.cells import unescaped
+from ...runtime.files import regular
 from ..images import EscapingPath
-from ..labels import encode_labels
-from ..stores import TensorStore
+from ..labels import MOST_CLASSES, encode_labels
+from ..stores import InputStore, LabelsOnly, TensorStore
 from ..texts import TextStore, Vocabulary
 from .bundle import Bundle
 from .from_table import image_bundle, refuse_shared_ids, table_bundle
+from .image_files import open_images
 from .options import Reading
+from .tables import read_parquet
 
 log = logging.getLogger("mslg")
 
@@ -40,12 +46,19 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 KINDS = (*SEPARATORS, ".parquet", ".xlsx")
 
 
-def manifest(path: Path, *, reading: Reading) -> Bundle:
-    """Read a manifest. True labels are used for evaluation only; `clean=N` takes samples with verified labels."""
+def manifest(path: Path, *, reading: Reading, inputs_needed: bool = True) -> Bundle:
+    """Read a manifest. True labels are used for evaluation only; `clean=N` takes samples with verified labels. Where no
+    inputs are needed, a table of labels will do, whatever other columns it has."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass the path of a .csv or .parquet with path and label")
     table = _read(path, reading.columns)
-    name = path.name
+    return table_of_samples(table, path.name, path.parent, reading=reading, inputs_needed=inputs_needed)
+
+
+def table_of_samples(
+    table: pd.DataFrame, name: str, folder: Path, *, reading: Reading, inputs_needed: bool = True
+) -> Bundle:
+    """The data set in a manifest's table. Paths are relative to the folder."""
     _check_columns(list(table.columns), name)
     if not len(table):
         raise ValueError(f"{name} has no rows")
@@ -56,12 +69,52 @@ def manifest(path: Path, *, reading: Reading) -> Bundle:
     refuse_shared_ids(table, name)
     if "path" in table:
         _log_ignored(table, tuple(column for column in KNOWN if column != "text"), name)
-        return image_bundle(table, path.parent, classes, reading, name=name, confined=True)
+        return image_bundle(table, folder, classes, reading, name=name, confined=True)
     if "text" in table:
         _log_ignored(table, KNOWN, name)
         return table_bundle(table, classes, _texts(table, reading, name).at, name=name)
+    if not inputs_needed:
+        return table_bundle(table, classes, lambda rows: LabelsOnly(len(rows)), name=name)
     store = TensorStore(_features(table, name), [str(column) for column in table if column not in KNOWN])
     return table_bundle(table, classes, store.at, name=name)
+
+
+def unlabelled_table(
+    path: Path, *, reading: Reading, columns: Sequence[str] | None = None
+) -> tuple[InputStore, list[str] | None]:
+    """The inputs of a manifest and their ids, whatever labels it has or lacks.
+
+    Args:
+        path: a .csv or .parquet.
+        reading: how inputs are read.
+        columns: the features, in the order of the training table; not for texts and images.
+    """
+    table, name = _read(path, reading.columns), path.name
+    if not len(table):
+        raise ValueError(f"{name} has no rows")
+    ids = table["id"].tolist() if "id" in table else None
+    if columns is not None:
+        missing = [column for column in columns if column not in table]
+        if missing:
+            raise ValueError(
+                f"{name} has no column {' and no column '.join(missing[:3])}; the model was trained on the columns "
+                f"{', '.join(columns[:8])}{', …' if len(columns) > 8 else ''}"
+            )
+        return TensorStore(_features(table[list(columns)], name), list(columns)), ids
+    if reading.vocabulary is not None:
+        if "text" not in table:
+            raise ValueError(f"{name} has no column 'text', and the model classifies texts; it has: {_listed(table)}")
+        return _texts(table, reading, name), ids
+    if "path" in table:
+        _check_paths(table["path"], name)
+        store, kept = open_images(table["path"].array, path.parent, reading, name=name, confined=True)
+        names = table["path"].tolist() if ids is None else ids
+        return store, [names[position] for position in kept.tolist()]
+    return TensorStore(_features(table, name)), ids
+
+
+def _listed(table: pd.DataFrame) -> str:
+    return ", ".join(map(str, table.columns))
 
 
 def _texts(table: pd.DataFrame, reading: Reading, name: str) -> TextStore:
@@ -89,8 +142,9 @@ def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
 
 def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
     try:
+        regular(path)
         if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+            table = read_parquet(path)
         else:
             read: Any = _excel if path.suffix == ".xlsx" else partial(pd.read_csv, sep=SEPARATORS[path.suffix])
             names = [str(column) for column in read(path, nrows=0).columns]
@@ -100,7 +154,9 @@ def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
             missing: dict[str, list[str]] = {column: [""] for column in text}
             numbers = {column: ["", "NA", "NaN", "nan"] for column in names if column not in text}
             table = read(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
-    except (ValueError, OSError) as error:
+            for column in text:
+                table[column] = table[column].map(unescaped, na_action="ignore")
+    except (ValueError, OSError, pa.ArrowException, MemoryError, OverflowError, csv.Error) as error:
         raise ValueError(
             f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8), .tsv or .parquet"
         ) from error
@@ -178,9 +234,11 @@ def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
                 f"{name} has the {column} {int(numbers.min())}; use class numbers from 0, and −1 where unknown"
             )
     highest = max(int(values.max()) for values in columns.values() if values is not None)
-    names = [str(number) for number in range(min(highest, 10**6) + 1)]
+    names = [str(number) for number in range(min(highest + 1, MOST_CLASSES))]
     if highest >= len(names) or (table["label"] < 0).any():
-        encode_labels(table["label"].to_numpy(), None, name)  # raises with the right message
+        column = next(key for key, values in columns.items() if values is not None and int(values.max()) == highest)
+        wrong = table["label"] if (table["label"] < 0).any() else table[column]
+        encode_labels(wrong.to_numpy(), None, name)  # raises with the right message
     return tuple(names)
 
 
@@ -189,7 +247,7 @@ def _numbers_if_all(values: pd.Series) -> pd.Series | None:
     known = values.dropna()
     if pd.api.types.is_integer_dtype(values.dtype):
         return values.fillna(-1).astype(np.int64)
-    if pd.api.types.is_float_dtype(values.dtype) and (known == known.round()).all():
+    if pd.api.types.is_float_dtype(values.dtype) and (known == known.round()).all() and known.abs().max() < 2**53:
         return values.fillna(-1).astype(np.int64)
     distinct = known.astype("str").unique()
     if not all(_is_number(text) for text in distinct):
@@ -198,7 +256,7 @@ def _numbers_if_all(values: pd.Series) -> pd.Series | None:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
+    return re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) is not None
 
 
 def _check_splits(table: pd.DataFrame, name: str) -> None:

@@ -20,6 +20,7 @@ from ...runtime.seeds import generator
 from ...training.losses import cross_entropy
 from ...training.method import SingleNetwork, Task
 from ...training.schedules import cosine
+from ...training.stacking import floored
 from ..mslg.contest import calibrated_loss
 
 FINE_TUNE_RATE = 0.1  # of the learning rate
@@ -32,7 +33,7 @@ class FoldNetworks(SingleNetwork):
     Attributes:
         fold: (samples,) the fold of each sample of the source.
         clean_fold: the fold of each clean sample, by its index.
-        predicted: by the name of a group, (samples, classes) log-probabilities out of fold.
+        predicted: by the name of a group, (samples, classes) floored log-probabilities out of fold.
     """
 
     cross_fits = True
@@ -99,44 +100,42 @@ class FoldNetworks(SingleNetwork):
         self,
         name: str,
         batch: Batch,
-        losses: Callable[[Tensor], Tensor],
+        losses: Callable[[Tensor, Tensor], Tensor],
         *,
         beside: Batch | None = None,
         clean_weight: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
         """A step of each network on the samples outside its fold, and on clean ones beside them. Every network sees the
-        inputs of the whole batch, whose size then never depends on where the folds fall.
+        inputs of the whole batch, whose size then never depends on where the folds fall. `losses` are those of
+        log-probabilities and labels, per sample.
 
         Returns:
             The mean loss, and the (batch, classes) log-probabilities out of fold.
         """
         fold, size = self.fold[batch.index], len(batch.index)
         inputs = batch.inputs if beside is None else concat_inputs([batch.inputs, beside.inputs])
-        every, total = [], torch.zeros((), device=fold.device)
-        for number, network in enumerate(self.group(name).children()):
-            log_probs = call(network, inputs).log_softmax(1)
-            # Over a fixed number: the mean over ranks is then that of one process, however folds fall on them.
-            loss = (losses(log_probs[:size]) * (fold != number)).sum() / (size * (1 - 1 / self.folds))
-            if beside is not None:
-                loss = loss + clean_weight * self._clean_loss(log_probs[size:], beside, number)
-            self.descend(self._optimizers[f"{name} {number}"], loss)
-            every.append(log_probs[:size].detach())
-            total = total + loss.detach() / self.folds
-        return total, torch.stack(every)[fold, torch.arange(size, device=fold.device)]
+        every = torch.stack([call(network, inputs) for network in self.group(name).children()]).log_softmax(2)
+        outside = fold != torch.arange(self.folds, device=fold.device)[:, None]
+        each = losses(every[:, :size].flatten(0, 1), batch.label.repeat(self.folds)).view(self.folds, size)
+        # Over a fixed number: the mean over ranks is then that of one process, however folds fall on them.
+        loss = (each * outside).sum() / (size * (1 - 1 / self.folds))
+        if beside is not None:
+            loss = loss + clean_weight * self._clean_loss(every[:, size:], beside)
+        self.descend(self._optimizers_of(name), loss)
+        own = every[fold, torch.arange(size, device=fold.device)]
+        return loss.detach() / self.folds, own.detach()
 
     def fit_clean_folds(self, name: str, clean: Batch, optimizers: list[Optimizer] | None = None) -> Tensor:
         """A step of each network on the clean samples outside its fold. Returns the mean loss."""
-        losses = []
-        for number, network in enumerate(self.group(name).children()):
-            losses.append(self._clean_loss(call(network, clean.inputs).log_softmax(1), clean, number))
-            optimizer = self._optimizers[f"{name} {number}"] if optimizers is None else optimizers[number]
-            self.descend(optimizer, losses[-1])
-        return torch.stack(losses).detach().mean()
+        every = torch.stack([call(network, clean.inputs) for network in self.group(name).children()]).log_softmax(2)
+        loss = self._clean_loss(every, clean)
+        self.descend(self._optimizers_of(name) if optimizers is None else optimizers, loss)
+        return loss.detach() / self.folds
 
     def fine_tune_folds(self, name: str, batches: Iterator[Batch], steps: int) -> None:
         """Train a group on clean samples, at a fraction of the learning rate that falls to zero."""
         networks = self.group(name).children()
-        optimizers = [self.task.new_optimizer([p for p in net.parameters() if p.requires_grad]) for net in networks]
+        optimizers = [self.task.new_optimizer(network) for network in networks]
         rates = [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in optimizers]
         for number in range(steps):
             factor = FINE_TUNE_RATE * cosine(number / steps)
@@ -145,10 +144,15 @@ class FoldNetworks(SingleNetwork):
                     group["lr"] = rate * factor
             self.fit_clean_folds(name, next(batches), optimizers)
 
-    def _clean_loss(self, log_probs: Tensor, clean: Batch, fold: int) -> Tensor:
-        """Mean cross entropy of the clean samples outside a fold, over a fixed number as above."""
-        outside = self.clean_fold[clean.index] != fold
-        return (cross_entropy(log_probs, clean.label) * outside).sum() / (len(clean.index) * (1 - 1 / self.folds))
+    def _clean_loss(self, every: Tensor, clean: Batch) -> Tensor:
+        """The sum over networks of the mean cross entropy of the clean samples outside a network's fold, over a fixed
+        number as above. Log-probabilities of shape (folds, samples, classes)."""
+        outside = self.clean_fold[clean.index] != torch.arange(self.folds, device=every.device)[:, None]
+        each = cross_entropy(every.flatten(0, 1), clean.label.repeat(self.folds)).view(self.folds, -1)
+        return (each * outside).sum() / (len(clean.index) * (1 - 1 / self.folds))
+
+    def _optimizers_of(self, name: str) -> list[Optimizer]:
+        return [self._optimizers[f"{name} {fold}"] for fold in range(self.folds)]
 
     def table_of(self, name: str) -> SampleTable:
         table = self.predicted[name]
@@ -167,7 +171,7 @@ class FoldNetworks(SingleNetwork):
                 else:
                     fold = self.fold[batch.index]
                     log_probs = every[fold, torch.arange(len(fold), device=every.device)]
-                self.table_of(name)[batch.index] = log_probs
+                self.table_of(name)[batch.index] = floored(log_probs)
 
     def predict_clean(self, name: str, data: Splits, samples: Samples, *, out_of_fold: bool = True) -> Tensor:
         """(n, classes) log-probabilities of clean samples: by the network of their fold, or the mean of all."""

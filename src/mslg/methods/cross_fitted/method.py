@@ -56,12 +56,12 @@ from .estimates import (
     transition_rows,
 )
 from .fold_networks import FoldNetworks
-from .stages import half, schedule_by_stage, stage_starts
+from .stages import schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
 
 CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only memorise the few clean samples
-FINE_TUNE = 0.15  # steps on clean samples that follow those on given labels, as a fraction of a plain run for all folds
+FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
@@ -77,6 +77,7 @@ class CrossFitted(FoldNetworks):
     noisy_stage    fraction of the run, or epochs if ≥ 1, of stage 1
     forward_stage  the same of stage 2; the rest of the run trains the deployed network
     clean_weight   of the clean samples' loss in stages 2 and 3
+    clean_ratio    clean samples in a step of these, per noisy one of a batch
     label_rate     how far label logits move in an epoch of stage 3, in nats, at most; 0 = no label learning
     label_every    steps between two moves of labels; each is as many times longer
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
@@ -93,7 +94,7 @@ class CrossFitted(FoldNetworks):
     advice = "a smaller label_rate or learning rate, or more clean samples"
     presets: ClassVar = {
         "meta": lambda task: {"label_rate": 0.3},
-        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 8, "forward_stage": 1 / 8},
+        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25},
     }
 
     def __init__(
@@ -104,6 +105,7 @@ class CrossFitted(FoldNetworks):
         noisy_stage: float = 1 / 6,
         forward_stage: float = 1 / 6,
         clean_weight: float = 1.0,
+        clean_ratio: float = 0.5,
         label_rate: float = 0.0,
         label_every: int = 2,
         mode: Mode = "exact",
@@ -116,11 +118,13 @@ class CrossFitted(FoldNetworks):
         super().__init__(task, folds)
         if label_every < 1:
             raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
+        if not 0 < clean_ratio <= 1:
+            raise ValueError(f"clean_ratio is {clean_ratio}; it must be above 0 and at most 1")
         amounts = {"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share}
         for name, value in amounts.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
-        self.clean_weight, self.label_every = clean_weight, label_every
+        self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
         self.auto_clean, self.auto_share = auto_clean, auto_share
@@ -188,15 +192,17 @@ class CrossFitted(FoldNetworks):
 
     def relative_cost(self, epoch: int) -> float:
         if epoch < self.starts[1]:
-            return self.folds + 0.2
+            steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)
+            clean = 0.0 if self.auto_clean else min(1.0, self.clean_steps / steps) + FINE_TUNE / self.folds
+            return self.folds * (1 + clean)
         if epoch < self.starts[2]:
-            return 1.5 * self.folds
-        return 1.5 + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
+            return (1 + self.clean_ratio) * self.folds
+        return 1 + self.clean_ratio + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
     # Stage 1: networks of the given labels, and of the clean samples alone
 
     def _noisy_step(self, batch: Batch, clean: Batch | None) -> StepResult:
-        loss, log_probs = self.fit_folds("noisy", batch, lambda log_probs: cross_entropy(log_probs, batch.label))
+        loss, log_probs = self.fit_folds("noisy", batch, cross_entropy)
         scalars = {"loss": loss}
         every = max(1, -(-self.steps * self.starts[1] // self.clean_steps))
         if clean is not None and round(self.progress * self.task.epochs * self.steps) % every == 0:
@@ -212,7 +218,7 @@ class CrossFitted(FoldNetworks):
         start = first_matrix(
             samples, self.predict_clean("noisy", data, samples, out_of_fold=False).exp(), self.task.classes
         )
-        steps = round(FINE_TUNE * self.task.epochs * self.steps / self.folds)
+        steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         for name in NETWORKS[0]:
@@ -222,7 +228,7 @@ class CrossFitted(FoldNetworks):
 
         def pieces() -> Iterator[tuple[Tensor, Tensor]]:
             for index in pieces_of(data.own(), self.task.classes):
-                logs = torch.stack([floored(self.table_of(name)[index].cpu()) for name in NETWORKS[0]])
+                logs = torch.stack([self.table_of(name)[index].cpu().double() for name in NETWORKS[0]])
                 yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
 
         shares = class_shares(samples.label, self.task.classes)
@@ -251,10 +257,12 @@ class CrossFitted(FoldNetworks):
     def _forward_step(self, batch: Batch, clean: Batch) -> StepResult:
         transition, offset = self.transition.float(), self.offset.float()
 
-        def losses(log_probs: Tensor) -> Tensor:
-            return forward_cross_entropy((log_probs + offset).log_softmax(1), batch.label, transition)
+        def losses(log_probs: Tensor, label: Tensor) -> Tensor:
+            return forward_cross_entropy((log_probs + offset).log_softmax(1), label, transition)
 
-        loss, log_probs = self.fit_folds("corrected", batch, losses, beside=half(clean), clean_weight=self.clean_weight)
+        loss, log_probs = self.fit_folds(
+            "corrected", batch, losses, beside=some(clean, self.clean_ratio), clean_weight=self.clean_weight
+        )
         return StepResult({"loss": loss}, log_probs)
 
     def _finish_second_stage(self, data: Splits) -> None:
@@ -285,7 +293,7 @@ class CrossFitted(FoldNetworks):
         if self._learns_labels(self.epoch) and number % self.label_every == 0:
             scalars["clean/loss"] = self.move_labels(batch, clean)
         soft = self.soft_labels(batch.index)
-        clean, size = half(clean), len(batch.index)
+        clean, size = some(clean, self.clean_ratio), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
         inputs = concat_inputs([batch.inputs, clean.inputs])
         if self.mixes:
@@ -340,13 +348,13 @@ class CrossFitted(FoldNetworks):
 
     def log_posterior(self, index: Tensor) -> Tensor:
         """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
-        column = self.transition.clamp_min(LEAST).log().T[self.table.given[index]]
-        return (self.weights[3] * column + self.offset + self._weighed(index)).float()
+        columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
+        return columns.float()[self.table.given[index]] + self._weighed(index)
 
     def unseen(self, index: Tensor) -> Tensor | None:
         if self.stage < 2:
             return None
-        return (self._weighed(index) + self.offset).log_softmax(1).float()
+        return (self._weighed(index) + self.offset.float()).log_softmax(1)
 
     def unseen_clean(self, clean: Samples) -> Tensor | None:
         place = self.verified.place(clean)
@@ -359,10 +367,8 @@ class CrossFitted(FoldNetworks):
 
     def _weighed(self, index: Tensor) -> Tensor:
         """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""
-        parts = [
-            weight * floored(self.table_of(name)[index]) for weight, name in zip(self.weights[:3], SOURCES, strict=True)
-        ]
-        return torch.stack(parts).sum(0)
+        logs = torch.stack([self.table_of(name)[index] for name in SOURCES]).float()
+        return (self.weights[:3, None, None].float() * logs).sum(0)
 
     # State
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from ...data.batch import Batch, map_inputs
 from ...training.method import Task
 from ...training.schedules import Schedule
@@ -48,6 +50,9 @@ def in_cycle(part: float, epochs: float) -> float:
     return min(1.0, max(0.0, passed / float(2**number) - 1))
 
 
-def half(batch: Batch) -> Batch:
-    """Half of the samples: of the clean ones beside as many noisy ones, enough to learn from and cheaper."""
-    return Batch(batch.index[::2], map_inputs(lambda tensor: tensor[::2], batch.inputs), batch.label[::2])
+def some(clean: Batch, ratio: float) -> Batch:
+    """This fraction of the samples, at least two: of the clean ones beside as many noisy ones, enough to learn from and
+    cheaper."""
+    size = len(clean.index)
+    kept = torch.arange(0, size, max(1, min(round(1 / ratio), size // 2)), device=clean.index.device)
+    return Batch(clean.index[kept], map_inputs(lambda tensor: tensor[kept], clean.inputs), clean.label[kept])

@@ -36,7 +36,7 @@ def fine_tune(
     """Train a copy on the clean samples for as long as the loss of those held out falls; keep the best network."""
     log.info("MSLG: fine-tuning on clean samples")
     tuned = copy.deepcopy(network)
-    optimizer = task.new_optimizer([p for p in tuned.parameters() if p.requires_grad])
+    optimizer = task.new_optimizer(tuned)
     for group in optimizer.param_groups:
         group["lr"] *= FINISH_RATE
     batches = data.clean_batches(task.epochs)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -132,10 +133,26 @@ def _with_losses(batches: Sequence[Batch], losses: Sequence[Callable[[Tensor], T
     ]
 
 
-def mslg_step(
+@dataclass(frozen=True)
+class LabelStep:
+    """The labels of a batch after a step, and what is needed to train on them.
+
+    Attributes:
+        soft: (batch, classes) the soft labels, to train on.
+        logits: (batch, classes) of the noisy batch, with their graph: no second forward pass is needed.
+        loss: 0-d, with its graph: MSLG's own training loss on these labels. Any other of `logits` and `soft` will do.
+        scalars: 0-d tensors to log.
+    """
+
+    soft: Tensor
+    logits: Tensor
+    loss: Tensor
+    scalars: dict[str, Tensor]
+
+
+def label_step(
     engine: Bilevel,
     table: LabelTable,
-    optimizer: Optimizer,
     batch: Batch,
     clean: Batch | None,
     *,
@@ -144,16 +161,14 @@ def mslg_step(
     label_rate: float = 0.2,
     loss: Loss = "forward-kl",
     entropy_weight: float = 0.0,
-    loss_scale: float = 1.0,
     log_offset: float = 0.0,
-    descend: Callable[[Optimizer, Tensor], None] | None = None,
-) -> StepResult:
-    """One step of MSLG, for a training loop of your own: move the labels of a batch, then train on them.
+) -> LabelStep:
+    """Move the labels of a batch by the meta-gradient, and leave the training to you: backward, clipping, scaling,
+    accumulation and the optimizer's step. Gradients in `.grad` are not touched.
 
     Args:
         engine: for the network to train.
         table: soft labels of the training samples.
-        optimizer: of the network's parameters.
         batch: noisy samples: index (batch,), inputs (batch, ...), given labels (batch,).
         clean: clean samples with verified labels. Not used, and may be None, if the engine has `kept` a clean gradient.
         log_columns: (classes, classes) logarithm of the transposed transition matrix, for the prior "matrix"; the
@@ -162,15 +177,12 @@ def mslg_step(
         label_rate: step of the label logits (the paper's αβ/N).
         loss: "forward-kl" = L_c,1, KL(ŷ‖p), or "reverse-kl" = L_c,2, KL(p‖ŷ).
         entropy_weight: γ of the entropy loss.
-        loss_scale: factor on the training loss.
         log_offset: with "reverse-kl" and the prior "given", log(ŷ + log_offset) replaces log ŷ; 1e-10 in the authors'
             code.
-        descend: takes the optimizer and the loss, and makes the optimizer's step; by default `zero_grad`, `backward`,
-            `step`. With a gradient scaler or accumulation, pass your own.
 
     Returns:
-        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/moved", "labels/changed") and the
-        (batch, classes) log-probabilities of the noisy batch, before the step.
+        The soft labels, the logits with their graph, the loss, and the scalars "loss", "clean/loss", "labels/step",
+        "labels/moved", "labels/changed".
     """
     if clean is None and engine.kept is None:
         raise ValueError("clean is None and the engine keeps no clean gradient; pass a clean batch")
@@ -193,12 +205,45 @@ def mslg_step(
     table.add(batch.index, -label_rate * direction)
     after = log_soft(log_probs)
     objective = classification(log_probs, after).mean() + entropy_weight * entropy(log_probs).mean()
-    (descend or OptimizerStep())(optimizer, loss_scale * objective)
     scalars = {
-        "loss": objective,
+        "loss": objective.detach(),
         "clean/loss": meta.clean_loss,
         "labels/step": label_rate * direction.abs().sum(1).mean(),
         "labels/moved": mean_move(table, batch, log_columns, log_probs, after),
         "labels/changed": (after.argmax(1) != batch.label).float().mean(),
     }
-    return StepResult(scalars, log_probs)
+    return LabelStep(after.exp(), meta.logits, objective, scalars)
+
+
+def mslg_step(
+    engine: Bilevel,
+    table: LabelTable,
+    optimizer: Optimizer,
+    batch: Batch,
+    clean: Batch | None,
+    *,
+    loss_scale: float = 1.0,
+    descend: Callable[[Optimizer, Tensor], None] | None = None,
+    **options: Any,
+) -> StepResult:
+    """One step of MSLG, for a training loop of your own: move the labels of a batch, then train on them.
+
+    Args:
+        engine: for the network to train.
+        table: soft labels of the training samples.
+        optimizer: of the network's parameters.
+        batch: noisy samples: index (batch,), inputs (batch, ...), given labels (batch,).
+        clean: clean samples with verified labels. Not used, and may be None, if the engine has `kept` a clean gradient.
+        loss_scale: factor on the training loss.
+        descend: takes the optimizer and the loss, and makes the optimizer's step; by default `zero_grad`, `backward`,
+            `step`.
+        **options: as in `label_step`: look_ahead, label_rate, loss, entropy_weight, log_columns, log_offset.
+
+    Returns:
+        0-d scalars to log ("loss", "clean/loss", "labels/step", "labels/moved", "labels/changed") and the
+        (batch, classes) log-probabilities of the noisy batch, before the step.
+    """
+    engine.check_optimizer(optimizer)
+    step = label_step(engine, table, batch, clean, **options)
+    (descend or OptimizerStep())(optimizer, loss_scale * step.loss)
+    return StepResult(step.scalars, step.logits.log_softmax(1))

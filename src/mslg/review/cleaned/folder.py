@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...data.images import EXTENSIONS, EscapingPath
 from ...runtime.files import replacing_folder
 from .samples import Sample
 
@@ -20,10 +21,18 @@ SHOWN = 5
 
 
 def write_folder(
-    path: Path, pieces: Iterator[list[Sample]], classes: Sequence[str], *, link: bool, force: bool
+    path: Path,
+    pieces: Iterator[list[Sample]],
+    classes: Sequence[str],
+    *,
+    link: bool,
+    force: bool,
+    within: Sequence[Path],
 ) -> dict[str, str]:
-    """The folder appears when it is complete. Returns the classes whose folders have other names."""
+    """The folder appears when it is complete. Only images below the folders `within` are taken: their paths come from a
+    file that somebody else may have made. Returns the classes whose folders have other names."""
     _check_place(path, force)
+    homes = [os.path.realpath(folder) for folder in within]
     names = folder_names(classes)
     with replacing_folder(path) as temporary:
         for name in names.values():
@@ -38,6 +47,7 @@ def write_folder(
                     missing.append(sample.path)
                     continue
                 _refuse_inside(source, path)
+                _refuse_outside(source, homes)
                 folder = names[sample.label]
                 _place(source, temporary / folder / _free(safe_name(source.name), taken[folder]), link)
         if missing:
@@ -101,6 +111,18 @@ def _check_place(path: Path, force: bool) -> None:
         raise FileExistsError(f"{path} is not empty; choose another folder, or replace it with --force")
     if not (path / MARK).exists():
         raise FileExistsError(f"{path} was not written by mslg (it has no {MARK}) and will not be deleted")
+
+
+def _refuse_outside(source: Path, homes: Sequence[str]) -> None:
+    """Raise unless this is an image below one of the folders, symbolic links resolved."""
+    real = os.path.realpath(source)
+    if not any(Path(real).is_relative_to(home) for home in homes):
+        raise EscapingPath(
+            f"{source} is outside of {' and '.join(homes)}, and paths in a run's folder are not followed "
+            f"anywhere else; if these are your files, name their folder: --data {Path(real).parent.parent}"
+        )
+    if not real.lower().endswith(EXTENSIONS):
+        raise ValueError(f"{source} is not an image file (its name ends in none of {', '.join(EXTENSIONS)})")
 
 
 def _refuse_inside(source: Path, path: Path) -> None:

@@ -94,7 +94,7 @@ def _of_training(row: dict[str, Any], decision: Decision | None, suggested: bool
     label, source = row["given_label"], "given"
     if (verified := _verified(decision)) is not None:
         label, source = verified, "reviewed"
-    elif suggested and row["is_label_issue"]:
+    elif suggested and row["suggested_label"] != row["given_label"]:
         label, source = row["suggested_label"], "suggested"
     kind = "" if decision is None else decision.decision
     about = (row.get("path"), row["suggested_label"], row["label_quality"])

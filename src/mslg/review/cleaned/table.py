@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...runtime.cells import escaped
 from ...runtime.files import replacing
 from .samples import Sample
 
@@ -32,7 +33,7 @@ def write_csv(path: Path, pieces: Iterator[list[Sample]], files: bool) -> None:
         writer = csv.writer(file)
         writer.writerow(names)
         for piece in pieces:
-            writer.writerows(_rows(piece, names, path))
+            writer.writerows(map(escaped, row) for row in _rows(piece, names, path))
 
 
 def _columns(files: bool) -> tuple[str, ...]:

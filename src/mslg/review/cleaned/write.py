@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...issues.labels_file import columns_of
 from ...registry import unknown
 from ...runs.export import refuse_existing
+from ...runs.finished import reading
 from ...runs.folder import Run
 from .folder import write_folder
 from .label_studio import write_label_studio
@@ -52,10 +53,14 @@ def write_cleaned(
     link: bool = False,
     document_root: Path | str = "/",
     force: bool = False,
+    data: Path | str | None = None,
 ) -> Written:
-    """Write the data of a run with corrected labels: as decided, else as given, or with `suggested` as suggested."""
+    """Write the data of a run with corrected labels: as decided, else as given, or with `suggested` as suggested. Image
+    files are taken from below the current folder, the folder that contains the run, and `data`."""
     pieces, counts = cleaned_samples(run, decisions, suggested=suggested)
-    return Written(counts, _write(run, path, to, pieces, link=link, document_root=document_root, force=force))
+    files: dict[str, Any] = {"link": link, "document_root": document_root, "data": data}
+    with reading(run.path):
+        return Written(counts, _write(run, path, to, pieces, force=force, **files))
 
 
 def export_imagefolder(
@@ -66,9 +71,11 @@ def export_imagefolder(
     decisions: Path | str | None = None,
     suggested: bool = False,
     link: bool = False,
+    data: Path | str | None = None,
 ) -> None:
     """One folder per class. Copies, or with `link` hard links, and symbolic ones to another file system."""
-    done = write_cleaned(run, path, "imagefolder", decisions=decisions, suggested=suggested, link=link, force=force)
+    how: dict[str, Any] = {"decisions": decisions, "suggested": suggested, "link": link, "force": force, "data": data}
+    done = write_cleaned(run, path, "imagefolder", **how)
     counts = done.counts
     log.info("%d files, %d not under the given label; %d removed", counts.samples, counts.changed, counts.removed)
     for name, folder in done.folders.items():
@@ -107,6 +114,7 @@ def _write(
     link: bool = False,
     document_root: Path | str = "/",
     force: bool = False,
+    data: Path | str | None = None,
 ) -> dict[str, str]:
     classes, files = run.read_json("classes.json")["classes"], "path" in columns_of(run.path)
     if to in OF_FILES and not files:
@@ -115,7 +123,8 @@ def _write(
             ".csv) and pass it to mslg fit with --labels"
         )
     if to == "imagefolder":
-        return write_folder(path, pieces, classes, link=link, force=force)
+        within = [Path.cwd(), run.path.absolute().parent, *([] if data is None else [Path(data)])]
+        return write_folder(path, pieces, classes, link=link, force=force, within=within)
     refuse_existing(path, force)
     if to == "label-studio":
         write_label_studio(path, pieces, classes, Path(document_root))

@@ -108,6 +108,7 @@ def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
         "given": given,
         "suggested": suggested,
         "predicted": number[row["predicted_label"]],
+        "flagged": bool(row["is_label_issue"]),
         "quality": _rounded(row["label_quality"]),
         "soft": [[at, _rounded(soft[at])] for at in best if at in (*best[:BARS], given, suggested)],
         "history": [_rounded(value) for value in row["history_given"]],
@@ -115,7 +116,8 @@ def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
         "nearest": [place[name] for name in row["nearest"] if name in place],
         "view": _view(row),
     }
-    return card | ({"path": row["path"]} if row.get("path") else {})
+    more = {key: row[key] for key in ("path", "kind", "duplicate_of") if row.get(key)}
+    return card | more
 
 
 def _rounded(value: float) -> float:

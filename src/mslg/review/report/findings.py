@@ -153,15 +153,16 @@ def missing(run: ReportData) -> list[str]:
     errors = summary.get("label_errors") or {}
     if not errors.get("count"):
         found.append(f"how many labels are wrong in all: {errors.get('why') or 'this run has no estimate'}")
+    of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
-    if not comparison.get("controls"):
+    if not comparison.get("controls") and not of_issues:
         why = str(comparison.get("verdict", "this run was not compared with any")).removeprefix("not compared: ")
         found.append(f"whether simpler training would have done as well: {why}")
     if not summary.get("transition"):
         found.append("which class is labelled as which: this run has no transition matrix")
     last = summary.get("last", {})
-    if last.get("test/accuracy") is None and last.get("report/accuracy") is None:
-        found.append("how accurate the model is: there is no test set, and it takes 200 clean samples to hold some out")
+    if last.get("test/accuracy") is None and last.get("report/accuracy") is None and not of_issues:
+        found.append("how accurate the model is: there is no test set, and all clean samples are trained on")
     return found
 
 
@@ -227,7 +228,8 @@ def about(run: ReportData) -> list[tuple[str, str]]:
         ("noise added", _noise(data)),
         ("method", str(config.get("method", {}).get("name", ""))),
         ("network", str(network.get("name", network.get("class", "")))),
-        ("epochs", f"{summary.get('epochs', 0)} of {train.get('epochs', summary.get('epochs', 0))}"),
+        ("models", ", ".join(config.get("issues", {}).get("models", []))),
+        ("epochs", f"{summary['epochs']} of {train.get('epochs', summary['epochs'])}" if "epochs" in summary else ""),
         ("seed", str(train.get("seed", ""))),
         ("state", STATES.get(str(summary.get("state")), str(summary.get("state")))),
         ("mslg", str(config.get("versions", {}).get("mslg", ""))),
@@ -242,6 +244,8 @@ def _noise(data: Mapping[str, Any]) -> str:
 
 
 def _parts(parts: Mapping[str, int]) -> str:
+    if "verified" in parts:
+        return "with given and verified labels"
     if not (parts.get("select") or parts.get("report")):
         return "all used for training"
     return f"{parts.get('meta', 0):,} meta, {parts.get('select', 0):,} select, {parts.get('report', 0):,} report"

@@ -53,7 +53,8 @@ def count_labels(folder: Path, classes: list[str]) -> LabelCounts:
         flagged += np.bincount(given[issue], minlength=count)
         judged += np.bincount(given[known], minlength=count)
         quality += np.bincount(given[known], weights=value[known], minlength=count)
-        for pair, times in zip(*np.unique(given[issue] * count + suggested[issue], return_counts=True), strict=True):
+        other = issue & (given != suggested)  # a flagged label may have no likelier class
+        for pair, times in zip(*np.unique(given[other] * count + suggested[other], return_counts=True), strict=True):
             pairs[int(pair)] = pairs.get(int(pair), 0) + int(times)
     ordered = sorted(((pair // count, pair % count, times) for pair, times in pairs.items()), key=lambda row: -row[2])
     most_suggested = {given: (suggested, times) for given, suggested, times in reversed(ordered)}

@@ -11,11 +11,12 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from ...runtime.printable import visible
 from . import findings
 from .cards import SMALLER, Cards, fitting, smaller
 from .embedded_json import embed_json, embedded_size
 from .report_data import ReportData
-from .safe_text import named, short, visible
+from .safe_text import named, short
 
 BUDGET = 19_500_000  # bytes of a page
 SCRIPTS = ("elements.js", "decisions.js", "card.js", "review.js", "page.js")

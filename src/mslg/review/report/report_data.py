@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...issues import labels_file
-from ...runs.finished import require_finished
-from .cards import Cards, read_cards
+from ...runs.finished import read_config, read_json, reading, require_finished
+from ...runtime import checksums
+from .cards import AUDIT, Cards, read_cards
 from .label_counts import LabelCounts, count_labels
+
+READ = (
+    "classes.json",
+    "summary.json",
+    labels_file.NAME,
+    "suspects.parquet",
+    AUDIT,
+    "clean_samples.parquet",
+    "metrics.jsonl",
+)
 
 
 @dataclass(frozen=True)
@@ -32,15 +42,22 @@ class ReportData:
 
 def read_report_data(folder: Path, *, cards: int) -> ReportData:
     """Read a run that has its labels."""
+    with reading(folder):
+        return _read(folder, cards)
+
+
+def _read(folder: Path, cards: int) -> ReportData:
     require_finished(folder, "classes.json", labels_file.NAME, "summary.json")
+    checksums.check(folder, *READ)
+    config = read_config(folder)
     settings = (folder / "config.toml").read_bytes()
-    classes = [str(name) for name in _json(folder / "classes.json")["classes"]]
+    classes = [str(name) for name in read_json(folder / "classes.json")["classes"]]
     found = read_cards(folder, classes, most=cards)
     return ReportData(
         name=folder.resolve().name,
         settings=settings.decode(),
-        config=tomllib.loads(settings.decode()),
-        summary=_json(folder / "summary.json"),
+        config=config,
+        summary=read_json(folder / "summary.json"),
         history=_history(folder / "metrics.jsonl"),
         classes=classes,
         labels=count_labels(folder, classes),
@@ -59,8 +76,3 @@ def fingerprint_of(settings: bytes, ids: list[str]) -> str:
 def _history(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
     return [json.loads(line) for line in lines]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return value

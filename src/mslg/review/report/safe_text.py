@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from markupsafe import Markup
 
+from ...runtime.printable import visible
+
 LONGEST = 80
-# Controls, soft hyphen, zero-width and bidirectional marks, line and paragraph separators: all invisible.
-UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
-
-
-def visible(text: str) -> str:
-    """The text with a code instead of every invisible character."""
-    return UNSEEN.sub(lambda match: f"⟪U+{ord(match[0]):04X}⟫", text)
 
 
 def short(text: str, longest: int = LONGEST) -> str:

@@ -221,11 +221,9 @@ class Comparison:
 
 def _refuse_without_report(data: Splits) -> None:
     if data.clean is None:
-        raise ValueError(
-            "there are no clean samples; pass 200 or more, of which a fifth is held out for the comparison"
-        )
+        raise ValueError("there are no clean samples to compare on; pass some with clean= (--clean)")
     if data.report is None:
-        held = "none of the {} clean samples is held out; a fifth of 200 or more is, unless hold_out is off"
+        held = "none of the {} clean samples is held out: they are too few, or hold_out is off"
         raise ValueError(held.format(len(data.clean)))
 
 

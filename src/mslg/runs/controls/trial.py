@@ -78,7 +78,7 @@ class HoldoutEvaluation(Evaluation):
         assert self.data.select is not None
         self.looks.add(right(self.predicted["select"], self.data.select), self.predicted["report"])
         if self.run is not None:
-            self.run.write_json(PREDICTIONS, self.looks.as_json())
+            self.run.write_json(PREDICTIONS, self.looks.as_json(), every_epoch=True)
         return metrics
 
 
@@ -99,7 +99,7 @@ def train_trial(
             if run is not None:
                 run.write_json("summary.json", {"state": "failed", "error": str(error)})
         if run is not None:
-            run.finish()
+            run.finish(PREDICTIONS)
     if run is not None and is_main_process():
         shutil.rmtree(run.checkpoint.parent, ignore_errors=True)
     return looks

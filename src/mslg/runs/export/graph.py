@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from ... import __version__
-from ...data.batch import Inputs, arguments, call
+from ...data.batch import Inputs, arguments, call, map_inputs
+from ..example_inputs import read_example
 from ..folder import Run
 from ..load_model import Model, load_model
 
@@ -29,10 +30,11 @@ class Graph(NamedTuple):
     model: Model
     names: list[str]  # of the inputs
     about: dict[str, str]
+    samples: list[Inputs]  # batches of real inputs, or made-up ones of a run without
 
     def example(self) -> tuple[Tensor, ...]:
-        """Made-up inputs as positional arguments."""
-        return in_order(self.model.example())
+        """Inputs as positional arguments."""
+        return in_order(self.samples[0])
 
 
 class Positional(nn.Module):
@@ -48,28 +50,59 @@ class Positional(nn.Module):
 
 
 def trace(run: Run, network: Any, prepare: Any) -> Graph:
-    """Trace the run's model on made-up inputs. Resizing and normalising are part of the graph, softmax is not."""
+    """Trace the run's model on real inputs. Resizing and normalising are part of the graph, softmax is not. The batch
+    size is free, and so is the length of sequences if the network allows it."""
     model = load_model(run.path, network, prepare=prepare).cpu()
-    example = model.example()
-    args, kwargs = arguments(example)
+    samples = read_example(run.path, model.example()) or [model.example()]
+    args, kwargs = arguments(samples[0])
     names = list(kwargs) or (["inputs"] if len(args) == 1 else [f"inputs_{place}" for place in range(len(args))])
-    parts = in_order(example)
+    parts = in_order(samples[0])
     if not all(isinstance(part, Tensor) for part in parts):
         raise ValueError(
             "the inputs are tuples or dicts within tuples or dicts, which cannot be exported; flatten them"
         )
-    shapes = (tuple({0: Dim("batch")} for _ in parts),)
+    traced = Positional(model, names) if kwargs else model
+    lengths = _lengths(samples)
     try:
-        with quiet(), torch.no_grad():
-            program = torch.export.export(Positional(model, names) if kwargs else model, parts, dynamic_shapes=shapes)
-    except Exception as error:  # whatever the network's own code does not allow
-        why = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"{type(model.network).__name__} cannot be exported as a graph ({why}); --to safetensors keeps the weights"
-        ) from error
+        program = _exported(traced, parts, lengths)
+    except Exception:  # a network that is bound to one length
+        try:
+            program = _exported(traced, parts, [()] * len(parts))
+        except Exception as error:  # whatever the network's own code does not allow
+            why = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"{type(model.network).__name__} cannot be exported as a graph ({why}); --to safetensors keeps the "
+                "weights"
+            ) from error
     if (features := model.about.get("features_of")) is not None:
         log.warning("the model takes features of %s, which is not part of the export", features["network"])
-    return Graph(program, model, names, _metadata(run, model, names))
+    return Graph(program, model, names, _metadata(run, model, names), samples)
+
+
+def _exported(model: nn.Module, parts: tuple[Tensor, ...], lengths: list[tuple[int, ...]]) -> ExportedProgram:
+    shapes = tuple({0: Dim("batch"), **dict.fromkeys(free, Dim.AUTO)} for free in lengths)
+    with quiet(), torch.no_grad():
+        return torch.export.export(model, parts, dynamic_shapes=(shapes,))
+
+
+def _lengths(samples: list[Inputs]) -> list[tuple[int, ...]]:
+    """For each input, the dimensions that may vary: where batches differ, and the length of tokens and masks."""
+    batches = [in_order(sample) for sample in samples]
+    free = []
+    for place, part in enumerate(batches[0]):
+        shapes = [batch[place].shape for batch in batches]
+        differ = [dim for dim in range(1, part.dim()) if len({shape[dim] for shape in shapes}) > 1]
+        tokens = [1] if part.dim() == 2 and not part.is_floating_point() else []
+        free.append(tuple(sorted({*differ, *tokens})))
+    return free
+
+
+def _sizes(graph: Graph) -> Iterator[Inputs]:
+    """Inputs of several sizes: one sample, three, and those of every length that the run kept."""
+    first = graph.samples[0]
+    yield map_inputs(lambda part: part[:1], first)
+    yield map_inputs(lambda part: torch.cat([part, part[:1]]), first)
+    yield from graph.samples[1:]
 
 
 def in_order(inputs: Inputs) -> tuple[Tensor, ...]:
@@ -80,8 +113,7 @@ def in_order(inputs: Inputs) -> tuple[Tensor, ...]:
 
 def check(graph: Graph, predict: Callable[..., Tensor]) -> None:
     """Refuse a file whose outputs differ from the network's."""
-    for count in (1, 3):  # neither is the size that was traced
-        example = graph.model.example(count)
+    for example in _sizes(graph):  # none has the size that was traced
         with torch.no_grad():
             wanted, found = call(graph.model, example), predict(*in_order(example))
         if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):

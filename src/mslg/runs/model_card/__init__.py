@@ -13,6 +13,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from ...runtime.files import write_atomically
 from ..folder import Run
+from ..recipes import LIBRARIES
 
 NAME = "model_card.md"
 Z = 1.6449  # two-sided 90 %
@@ -67,6 +68,7 @@ def card(run: Run) -> str:
         model=model,
         of_texts=(run.path / "vocabulary.json").exists(),
         made_in_python=model["network"].get("name") is None,
+        own_code=_own_code(model["network"].get("name")),
         star=_star(model.get("inputs")),
     )
 
@@ -82,6 +84,12 @@ def code(value: object) -> Markdown:
     """A setting as code in a table cell."""
     line = re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", str(value)).replace("`", "'").strip() or " "
     return Markdown("`" + line.replace("|", r"\|") + "`")
+
+
+def _own_code(name: str | None) -> Markdown | None:
+    """The name of a network that is neither registered nor of a library, as Python text."""
+    kind, mark, _ = (name or "").partition(":")
+    return Markdown(repr(name)) if mark and kind not in LIBRARIES else None
 
 
 def _percent(share: float) -> str:

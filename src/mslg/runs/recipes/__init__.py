@@ -17,15 +17,34 @@ from pathlib import Path
 from typing import Any
 
 from ...registry import UntrustedCode, unknown
+from ...runtime.files import regular
 from ..settings import DEFAULT_METHOD, TABLES, Data, Tables, Train, check_names, check_value, hints
 
 # What a run records in addition to its settings.
 RECORDED = {
-    "data": ("samples", "fingerprint", "clean_fingerprint", "decisions_fingerprint"),
-    "network": ("class",),
+    "data": (
+        "samples",
+        "fingerprint",
+        "known_labels_fingerprint",
+        "clean_fingerprint",
+        "test_fingerprint",
+        "decisions_fingerprint",
+        "weights_fingerprint",
+    ),
+    "network": ("class", "made_by"),
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
-LIBRARIES = ("torchvision", "timm", "hf")  # "torchvision:resnet50" and "hf:FOLDER" import no untrusted code
+# Settings that may name code, and what may stand before the colon without being code: torchvision:resnet50, hf:FOLDER.
+LIBRARIES = ("torchvision", "timm")
+NAMES_CODE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("method", "name"): (),
+    ("network", "name"): LIBRARIES,
+    ("noise", "network"): LIBRARIES,
+    ("data", "noise"): (),
+    ("data", "features"): LIBRARIES,
+    ("data", "source"): ("hf",),
+    ("data", "clean"): ("hf",),
+}
 
 
 def recipes() -> dict[str, str]:
@@ -43,7 +62,7 @@ def sweeps() -> list[str]:
 def load_recipe(name: str, *, noise: str | None = None, rate: float | None = None) -> Tables:
     """A recipe by name, or from a TOML file. Another noise or rate replaces the recipe's own, and with it the settings
     under [by_noise]."""
-    tables = tomllib.loads(recipe_text(name))
+    tables = parsed(recipe_text(name), name)
     if "rows" in tables or "columns" in tables:
         raise ValueError(f"{name} is the recipe of a sweep, not of a single run; run it with: mslg sweep {name} -o DIR")
     by_noise = tables.pop("by_noise", {})
@@ -60,10 +79,19 @@ def recipe_text(name: str) -> str:
         path = Path(name)
         if not path.exists():
             raise FileNotFoundError(f"there is no recipe {path}; `mslg list recipes` shows those that come with mslg")
-        return path.read_text()
+        return regular(path).read_text(encoding="utf-8")
     if name not in (known := recipes()):
         raise unknown("recipe", name, known)
     return (resources.files(__name__) / f"{name}.toml").read_text()
+
+
+def parsed(text: str, name: str) -> dict[str, Any]:
+    """The tables of a recipe's text; a mistake in it is an error that names the recipe."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{name} is not valid TOML: {why}") from error
 
 
 def checked(tables: Mapping[str, Any]) -> Tables:
@@ -119,7 +147,7 @@ def value_of(text: str) -> Any:
     """A TOML value, or True and False as Python writes them; anything else is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return {"True": True, "False": False}.get(text, text)
 
 
@@ -139,8 +167,9 @@ def refuse_code(
     settings: Mapping[str, Mapping[str, Any]], typed: Mapping[str, Mapping[str, Any]], file: object
 ) -> None:
     """Raise if settings from a file name code to import that the user has not named on the command line."""
+    allowed = typed_code(typed)
     for table, key, path in _named_code(settings):
-        if typed.get(table, {}).get(key) != path:
+        if path not in allowed:
             option = {"name": f"--{table}", "source": "DATA"}.get(key, f"--{key.replace('_', '-')}")
             raise UntrustedCode(
                 f"{file} names the code {path} ({table}.{key}), and code named in a file is not imported; if you trust "
@@ -148,13 +177,18 @@ def refuse_code(
             )
 
 
+def typed_code(typed: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The import paths that the user has typed, in any table."""
+    return {value for table in typed.values() for value in table.values() if isinstance(value, str) and ":" in value}
+
+
 def _named_code(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Settings of the form package.module:name."""
-    names = [("method", "name"), ("network", "name"), ("noise", "network")]
-    for table, key in [*names, ("data", "source"), ("data", "noise"), ("data", "features")]:
+    for (table, key), libraries in NAMES_CODE.items():
         value = settings.get(table, {}).get(key)
         if not isinstance(value, str):
             continue
         kind, mark, _ = value.partition(":")
-        if mark and kind not in LIBRARIES and not Path(value).exists():
+        is_path = table == "data" and key in ("source", "clean") and Path(value).exists()
+        if mark and kind not in libraries and not is_path:
             yield table, key, value

@@ -1,12 +1,14 @@
 // The current sample in full.
 
 const role = (card, number) => (number === card.given ? "given" : number === card.suggested ? "suggested" : "other");
-const flagged = (card) => card.given !== card.suggested;
+const flagged = (card) => card.flagged;
+const corrected = (card) => card.given !== card.suggested;
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
   if (card.quality === null) return given;
-  return flagged(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, not flagged`;
+  if (!flagged(card)) return `${given}, not flagged`;
+  return corrected(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, no other class is likelier`;
 }
 
 function showCard(card, decision) {
@@ -18,6 +20,7 @@ function showCard(card, decision) {
     ...label("Given", "given", card.given),
     ...(card.quality === null ? [] : label("Suggested", "suggested", card.suggested)),
     ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
+    ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
     ...(card.quality === null ? [] : quality(card)),
   );
   for (const place of ["soft", "history", "nearest"]) byId(place).previousElementSibling.hidden = byId(place).hidden = card.quality === null;

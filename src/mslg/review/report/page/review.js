@@ -11,7 +11,7 @@ const ORDERS = {
   quality: (left, right) => right.quality - left.quality || left.rank - right.rank,
   pair: (left, right) => left.given - right.given || left.suggested - right.suggested || left.rank - right.rank,
 };
-const FIELDS = ["given", "suggested", "depth", "sure", "state", "which", "search", "order"];
+const FIELDS = ["given", "suggested", "depth", "sure", "state", "which", "kind", "search", "order"];
 // A digit chooses one of the soft label's first classes, unless classes are named by digits: then it is typed.
 const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
 
@@ -58,6 +58,7 @@ class Review {
     );
     if (byId("state").options.length < 4) byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
     byId("which").value = this.part === "check" || this.cards.every((card) => !flagged(card)) ? "all" : "flagged";
+    byId("kinds").hidden = this.cards.every((card) => !card.kind);
   }
 
   // Filters and place as they were before the page was closed.
@@ -80,7 +81,7 @@ class Review {
 
   // The samples that the filters let through, apart from what was decided about them.
   selected() {
-    const { given, suggested, depth, sure, which, search } = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
+    const { given, suggested, depth, sure, which, kind, search } = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
     const wanted = search.trim().toLowerCase();
     return this.cards.filter(
       (card) =>
@@ -88,7 +89,8 @@ class Review {
         (suggested === "" || card.suggested === Number(suggested)) &&
         (depth === "" || this.part === "check" || card.rank < Number(depth)) &&
         (sure === "" || card.quality < Number(sure)) &&
-        (which === "all" || flagged(card)) &&
+        (which === "all" || flagged(card) || kind !== "") &&
+        (kind === "" || card.kind === kind) &&
         (wanted === "" || card.id.toLowerCase().includes(wanted)),
     );
   }
@@ -130,9 +132,9 @@ class Review {
     if (this.card) {
       if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
       else showDecision(this.card, this.decisions.of(this.card));
-      byId("accept").disabled = !flagged(this.card);
+      byId("accept").disabled = !corrected(this.card);
       const key = (letter) => element("kbd", { "aria-hidden": "true" }, letter);
-      byId("accept").replaceChildren(...(flagged(this.card) ? ["Accept ", classNamed(this.card.suggested, 20)] : ["Nothing suggested"]), " ", key("a"));
+      byId("accept").replaceChildren(...(corrected(this.card) ? ["Accept ", classNamed(this.card.suggested, 20)] : ["Nothing suggested"]), " ", key("a"));
       byId("keep").replaceChildren("Keep ", classNamed(this.card.given, 20), " ", key("k"));
       byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
     }
@@ -156,7 +158,7 @@ class Review {
   tile(card) {
     const decision = this.decisions.of(card);
     const told = `Sample ${short(card.id, 40)}, ${words(card)}, ${decision ? KINDS[decision.kind] : "undecided"}`;
-    const arrow = flagged(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
+    const arrow = corrected(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
     const long = className(card.given).length + className(card.suggested).length > 9;
     const caption = element("span", { class: long ? "caption long" : "caption" }, classNamed(card.given, 24, { class: "given" }), ...arrow);
     const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
@@ -255,7 +257,7 @@ class Review {
     if (!card) return;
     if (kind === "relabel" && number === card.given) return this.decide("keep");
     if (kind === "relabel" && number === card.suggested) return this.decide("accept");
-    if (kind === "accept" && !flagged(card)) return this.decide("keep");
+    if (kind === "accept" && !corrected(card)) return this.decide("keep");
     const label = { accept: className(card.suggested), keep: className(card.given), relabel: className(number ?? 0) }[kind] ?? "";
     this.decisions.decide([[card, kind, label]]);
     const at = this.list.indexOf(card);

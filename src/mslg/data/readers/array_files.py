@@ -1,0 +1,102 @@
+"""Arrays from .npz and .npy files: plain ones only, and never more than the file can account for."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...runtime.files import regular
+
+FREE = 2**30  # bytes: arrays up to this size may be compressed to any degree
+MOST_RATIO = 200  # beyond, an archive that holds more than this times its own size is refused
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """All arrays of an archive. Arrays of objects are refused: reading them would run code from the file.
+
+    Raises:
+        ValueError: with the file, the array and what is wrong with it.
+    """
+    regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+            size = sum(entry.file_size for entry in members)
+            refuse_bomb(path, size)
+            arrays = {}
+            for entry in members:
+                name = entry.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise ValueError(f"it has the array {name} twice")
+                with archive.open(entry) as file:
+                    arrays[name] = _read_npy(file, entry.file_size, name)
+            return arrays
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise _unreadable(path, error) from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from error
+
+
+def read_npy(path: Path) -> Array:
+    """The array of an .npy file."""
+    size = regular(path).stat().st_size
+    with path.open("rb") as file:
+        return _read_npy(file, size, path.name)
+
+
+def refuse_bomb(path: Path, size: int) -> None:
+    """Raise if a file holds much more than it takes on disk: nobody's data compresses to a thousandth."""
+    most = max(FREE, MOST_RATIO * path.stat().st_size)
+    if size > most:
+        raise ValueError(
+            f"it holds {size:,} bytes of data in a file of {path.stat().st_size:,}; more than {MOST_RATIO} times its "
+            f"size is taken for an attack on your memory, beyond {FREE:,} bytes: save it uncompressed if it is yours"
+        )
+
+
+def _read_npy(file: Any, size: int, name: str) -> Array:
+    """An array whose header has been compared with the number of bytes that follow it."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in read_header:
+            raise ValueError(f"format {version} is not known")
+        shape, fortran, dtype = read_header[version](file)
+    except (ValueError, EOFError, SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError(f"the array {name} has no valid header ({error})") from error
+    if dtype.hasobject:
+        raise ValueError(
+            f"the array {name} holds Python objects, and reading those would run code; convert it to numbers or text: "
+            f"{name}.astype(str) or {name}.astype(float)"
+        )
+    count = 1
+    for side in shape:
+        count *= int(side)
+    needed = count * dtype.itemsize
+    if count < 0 or needed > size:
+        raise ValueError(f"the array {name} claims the shape {shape}, {needed:,} bytes, and has fewer: it is cut short")
+    content = bytearray(needed)
+    done, view = 0, memoryview(content)
+    while done < needed:
+        read = file.readinto(view[done:])
+        if not read:
+            raise ValueError(f"the array {name} ends after {done:,} of {needed:,} bytes: it is cut short")
+        done += read
+    file.read()  # to the end: a damaged member is noticed by its checksum
+    flat: Array = np.frombuffer(content, dtype=dtype, count=count) if needed else np.empty(count, dtype=dtype)
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read as an .npz of plain arrays ({error}); "
+        "save it with numpy.savez(path, X=inputs, y=labels), labels as numbers or text"
+    )

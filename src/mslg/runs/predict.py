@@ -1,0 +1,116 @@
+"""Predictions of a trained network for new inputs, a batch at a time, into a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor, nn
+
+from ..data.batch import call, map_inputs
+from ..data.stores import InputStore, Located
+from ..data.unlabelled import Unlabelled
+from ..networks.evaluating import evaluating
+from ..runtime.files import replacing
+from .new_inputs import NewInputs
+
+BATCH = 256  # inputs per forward pass: always the same, because the last bits of a matrix product depend on it
+KINDS = (".parquet", ".csv")
+
+
+def predicted(network: nn.Module, inputs: NewInputs, store: InputStore, *, batch_size: int = BATCH) -> Iterator[Tensor]:
+    """(batch, classes) probabilities, batch by batch, on the CPU. The network stays on its device."""
+    device = next((tensor.device for tensor in (*network.parameters(), *network.buffers())), torch.device("cpu"))
+    with evaluating(network):
+        for batch in store.batches(torch.arange(len(store)).split(batch_size)):
+            moved = map_inputs(lambda tensor: tensor.to(device), batch)
+            yield call(network, inputs.prepare.measuring(moved)).log_softmax(1).exp().cpu()
+
+
+def probabilities(network: nn.Module, inputs: NewInputs, data: Any) -> np.ndarray[Any, Any]:
+    """(samples, classes) float32 probabilities of everything in `data`."""
+    store = inputs.open(data).store
+    parts = [part.float().numpy() for part in predicted(network, inputs, store)]
+    return np.concatenate(parts) if parts else np.zeros((0, len(inputs.classes)), dtype=np.float32)
+
+
+def write_predictions(
+    network: nn.Module,
+    inputs: NewInputs,
+    opened: Unlabelled,
+    path: Path | None,
+    *,
+    batch_size: int = BATCH,
+    advance: Any = None,
+) -> int:
+    """Write a row per sample: id, path where known, predicted_label, probability (of that label), probabilities.
+
+    Args:
+        network: what predicts.
+        inputs: how its inputs are prepared.
+        opened: the inputs and their ids.
+        path: a .parquet, or a .csv with a column p_CLASS per class; None for a short CSV on stdout.
+        batch_size: inputs per forward pass.
+        advance: called with the number of samples after each batch.
+
+    Returns:
+        The number of rows.
+    """
+    if path is not None and path.suffix not in KINDS:
+        raise ValueError(f"{path} must end in {' or '.join(KINDS)}")
+    schema, done = _schema(inputs.classes, path, located=isinstance(opened.store, Located)), 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal done
+        for probs in predicted(network, inputs, opened.store, batch_size=batch_size):
+            yield _rows(probs, opened, done, inputs.classes, schema)
+            done += len(probs)
+            if advance is not None:
+                advance(len(probs))
+
+    if path is None:
+        _to_stdout(tables(), sys.stdout)
+        return done
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = pq.ParquetWriter if path.suffix == ".parquet" else pa_csv.CSVWriter
+    with replacing(path) as temporary, writer(temporary, schema) as file:
+        for table in tables():
+            file.write_table(table)
+    return done
+
+
+def _schema(classes: tuple[str, ...], path: Path | None, *, located: bool) -> pa.Schema:
+    fields = [("id", pa.string()), *([("path", pa.string())] if located else [])]
+    fields += [("predicted_label", pa.string()), ("probability", pa.float32())]
+    if path is None:
+        return pa.schema(fields)
+    if path.suffix == ".csv":
+        return pa.schema([*fields, *((f"p_{name}", pa.float32()) for name in classes)])
+    return pa.schema([*fields, ("probabilities", pa.list_(pa.float32()))])
+
+
+def _rows(probs: Tensor, opened: Unlabelled, start: int, classes: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    values = probs.float().numpy()
+    best = values.argmax(1)
+    columns: dict[str, Any] = {
+        "id": [opened.ids[start + row] for row in range(len(values))],
+        "predicted_label": [classes[number] for number in best],
+        "probability": values[np.arange(len(values)), best],
+        "probabilities": list(values),
+        **{f"p_{name}": values[:, number] for number, name in enumerate(classes)},
+    }
+    if "path" in schema.names and isinstance(opened.store, Located):
+        columns["path"] = [str(opened.store.path(start + row)) for row in range(len(values))]
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def _to_stdout(tables: Iterator[pa.Table], out: TextIO) -> None:
+    for number, table in enumerate(tables):
+        print(table.to_pandas().to_csv(index=False, header=number == 0), end="", file=out)

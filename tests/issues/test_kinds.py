@@ -1,0 +1,84 @@
+"""Kinds of problem other than a wrong label, on planted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from mslg.fitting.find_label_issues import find_label_issues
+from mslg.issues import neighbors
+from mslg.issues.kinds import problem_kinds
+from mslg.issues.neighbors import directions, nearest_neighbors
+
+Array = npt.NDArray[Any]
+
+
+def blobs(samples: int = 300) -> tuple[Array, Array, Array]:
+    """Three classes in ten dimensions: features, labels, probabilities."""
+    random = np.random.default_rng(0)
+    label = random.integers(0, 3, samples)
+    features = random.normal(size=(samples, 10)) + 6 * np.eye(10)[label]
+    return features, label, 0.9 * np.eye(3)[label] + 0.1 / 3
+
+
+def test_neighbors_equal_a_slow_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = directions(blobs(60)[0])
+    expected = [sorted((1 - float(rows[i] @ rows[j]), j) for j in range(60) if j != i)[:4] for i in range(60)]
+    found = nearest_neighbors(rows, 4)
+    assert found is not None
+    assert found.position.tolist() == [[j for _, j in row] for row in expected]
+    assert np.allclose(found.distance, [[d for d, _ in row] for row in expected], atol=1e-5)
+    pytest.importorskip("faiss", reason="faiss is not installed")
+    monkeypatch.setattr(neighbors, "EXACT", 10)
+    near = nearest_neighbors(rows, 4)
+    assert near is not None
+    assert (near.position == found.position).mean() > 0.95
+
+
+def test_without_faiss_a_large_set_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(neighbors, "EXACT", 10)
+    monkeypatch.setattr(neighbors, "MOST_EXACT", 20)
+    monkeypatch.setattr(neighbors, "find_spec", lambda name: None)
+    assert nearest_neighbors(directions(blobs(60)[0]), 4) is None
+    assert "this takes faiss (pip install mslg[neighbors])" in caplog.text
+
+
+def test_planted_problems_are_found_and_named() -> None:
+    features, label, probs = blobs()
+    features[3] = features[200] + 1e-3  # near duplicates with different labels
+    label[3] = (label[200] + 1) % 3
+    features[5] = -20  # a stranger
+    label[7], probs[7] = 0, [0.49, 0.49, 0.02]
+    known = np.where((np.arange(300) >= 100) & (np.arange(300) < 200), label, -1)
+    found = find_label_issues(label, probs, verified=known, features=features)
+    rows = found.labels
+    assert rows["kind"][5] == "no class"
+    assert rows["no_class"][5] > 1
+    assert rows["kind"][3] == rows["kind"][200] == "near duplicate"
+    assert rows["duplicate_of"][3] == "200"
+    assert rows["duplicate_of"][200] == "3"
+    assert found.summary["kinds"]["near duplicate"] == 2
+    assert found.summary["kinds"]["near duplicate with another label"] == 2
+    assert rows["ambiguous"][7] > rows["ambiguous"].drop(7).max()
+    assert (rows["kind"].fillna("") == "").sum() > 280
+
+
+def test_what_cannot_be_judged_is_off() -> None:
+    features, label, probs = blobs()
+    assert not {"no_class", "duplicate_of"} & set(find_label_issues(label, probs).labels)
+    few = find_label_issues(label, probs, verified=np.where(np.arange(300) < 50, label, -1), features=features)
+    assert "no_class" not in few.labels
+    assert "duplicate_of" in few.labels
+
+
+def test_classes_that_cannot_be_told_apart() -> None:
+    posterior = torch.tensor([[0.5, 0.48, 0.02], [0.45, 0.54, 0.01], [0.97, 0.02, 0.01], [0.0, 0.1, 0.9]])
+    found = problem_kinds(lambda places: posterior[places], 4, 3, None, np.array([], dtype=int))
+    assert found.is_ambiguous.tolist() == [True, True, False, False]
+    assert found.pairs == ((0, 1, 2 / 3),)
