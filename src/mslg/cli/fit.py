@@ -257,6 +257,8 @@ def _number(clean: str | None) -> str | int | None:
 
 def _print_summary(result: Any, output: Path) -> None:
     last = result.summary.get("last", {})
+    if "memorised" in result.summary:
+        print(result.summary["memorised"], file=sys.stderr)
     for key, words in {
         "test/accuracy": "test accuracy",
         "report/accuracy": "accuracy on held-out clean samples",

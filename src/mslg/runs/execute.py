@@ -14,6 +14,7 @@ from typing import Any
 from ..data.splits import Splits
 from ..issues.flagging import Flagging
 from ..issues.from_training import rank_training_labels
+from ..issues.memorised import memorised
 from ..issues.ranked_list import LabelIssues
 from ..runtime import checksums, distributed, locks
 from ..runtime.durations import in_words
@@ -229,6 +230,8 @@ def _judged(
     flagging = Flagging.parse(prepared.settings.train.flag, prepared.settings.train.fdr)
     issues = rank_training_labels(method, data, position.history, flagging=flagging)
     summary["label_errors"] = issues.error_rate_summary()
+    if (why := memorised(position.history, data, issues.evidence)) is not None:
+        summary["memorised"] = why
     if len(data.source.classes) <= SHOWN:
         summary["transition"] = issues.posterior.transition().tolist()
     summary["label_issues"] = int(issues.flagged.sum())

@@ -102,12 +102,14 @@ def _is_auto(run: ReportData) -> bool:
 
 def _flag_words(run: ReportData) -> str:
     """What the number of flagged labels means."""
-    train = run.config.get("train", {})
-    flag, fdr = train.get("flag"), train.get("fdr")
+    settings = {**run.config.get("train", {}), **run.config.get("issues", {})}
+    flag, fdr = settings.get("flag"), settings.get("fdr")
     if fdr is not None or str(flag).startswith("fdr="):
         return f"as many as keep the false discovery rate below {fdr if fdr is not None else str(flag)[4:]}"
     if flag == "expected":
         return "as many as are estimated to be wrong"
+    if flag == "balanced":
+        return "as many as balance precision and recall best"
     if flag not in (None, "likelier"):
         return "as many as were asked for"
     return "those for which another class is likelier than the given one"
