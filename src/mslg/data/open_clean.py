@@ -14,6 +14,8 @@ import pandas as pd
 import torch
 
 from ..registry import UnknownName, unknown
+from ..runtime.cells import unescaped
+from ..runtime.files import regular
 from .image_stores import ImageStore, MemoryImages, frame_of
 from .open import open_named
 from .readers.bundle import Bundle
@@ -66,7 +68,8 @@ def decided_samples(path: Path, train: Source) -> Source | None:
     file. A random check of the data becomes its clean set, with given and verified labels."""
     if not holds_decisions(path):
         return None
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = pd.read_csv(regular(path), dtype=str, keep_default_na=False)
+    table = table.assign(**{key: table[key].map(unescaped) for key in ("id", "label")})
     table = table[table["decision"].isin(("accept", "keep", "relabel"))]
     if not len(table):
         raise ValueError(f"{path} has no decision that verifies a label; check some samples first: mslg start DATA")
