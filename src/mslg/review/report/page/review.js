@@ -123,8 +123,8 @@ class Review {
     for (const id of ["save-csv", "save-json"]) byId(id).disabled = this.decisions.decided.size === 0;
     for (const id of ["undo", "bulk-undo"]) byId(id).disabled = this.decisions.past.length === 0;
     const several = [...this.picked].filter((card) => this.list.includes(card));
-    byId("bulk-accept").disabled = !several.some(flagged);
-    byId("bulk-accept").textContent = `Accept ${several.length ? count(several.filter(flagged).length) : ""} suggested`;
+    byId("bulk-accept").disabled = !several.some(corrected);
+    byId("bulk-accept").textContent = `Accept ${several.length ? count(several.filter(corrected).length) : ""} suggested`;
     byId("bulk-keep").disabled = !several.length;
     byId("bulk-keep").textContent = `Keep ${several.length ? count(several.length) : ""} given`;
     byId("pick-all").textContent = several.length ? `Clear selection (${count(several.length)})` : `Select all ${count(this.list.length)} listed`;
@@ -209,7 +209,7 @@ class Review {
 
   // One decision about all selected samples, undone at once.
   decideSelected(kind) {
-    const chosen = this.list.filter((card) => this.picked.has(card) && (kind === "keep" || flagged(card)));
+    const chosen = this.list.filter((card) => this.picked.has(card) && (kind === "keep" || corrected(card)));
     if (!chosen.length) return announce("No sample is selected.");
     this.decisions.decide(chosen.map((card) => [card, kind, className(kind === "keep" ? card.given : card.suggested)]));
     this.picked.clear();
