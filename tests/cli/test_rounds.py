@@ -95,7 +95,6 @@ def test_apply_tells_what_became_of_the_samples(place: Path) -> None:
         (("review-next", "nowhere"), "nowhere is not a run's folder"),
         (("fit", "--from", "nowhere", "-o", "x"), "nowhere is not a run's folder: it has no config.toml"),
         (("fit", "--from", "first", "--decisions", "none.csv", "-o", "x"), "there is no file none.csv"),
-        (("fit", "--from", "first", "--seed", "5", "-o", "x"), "split differently"),
     ],
 )
 def test_mistakes_are_one_clear_message(place: Path, words: tuple[str, ...], told: str) -> None:

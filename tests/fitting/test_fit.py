@@ -169,6 +169,7 @@ def test_a_run_on_disk_is_a_readable_folder(tmp_path: Path) -> None:
         "done",
         "tensorboard",
         "model_card.md",
+        "example.safetensors",
         "checksums.json",
         ".lock",
     }

@@ -210,8 +210,8 @@ def test_every_item_is_read_once_for_its_label_once_an_epoch_and_once_at_the_end
     items = Items(lambda i: (X[i], GIVEN[i]))
     fit(items, epochs=epochs)
     reads = Counter(items.reads.values())
-    # One batch more is timed for the estimate, and the first few check the network and identify the data.
-    assert reads[epochs + 2] >= len(X) - QUICK["batch_size"] - 8
+    # One batch more is timed for the estimate, and up to 16 check the network and identify the data.
+    assert reads[epochs + 2] >= len(X) - QUICK["batch_size"] - 16
     assert reads[epochs + 2] + reads[epochs + 3] >= len(X) - 8
     named = Items(lambda i: (X[i], GIVEN[i]))
     named.targets = GIVEN  # type: ignore[attr-defined]

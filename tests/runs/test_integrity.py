@@ -79,7 +79,9 @@ READERS: dict[Callable[[Path], Any], tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("read", "name"), [(read, name) for read, names in READERS.items() for name in names], ids=lambda x: str(x)
+    ("read", "name"),
+    [(read, name) for read, names in READERS.items() for name in names],
+    ids=lambda x: getattr(x, "__name__", x),
 )
 def test_a_damaged_file_is_named_with_what_to_do(run: Path, read: Callable[[Path], Any], name: str) -> None:
     flip(run / name)

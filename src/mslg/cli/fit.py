@@ -162,16 +162,18 @@ def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any
 
 def _show_finished(asked: list[Any], options: Mapping[str, Any], report: bool, as_json: bool, quiet: bool) -> bool:
     """Whether the run is finished and nothing else was asked for: there is nothing to resume, and neither data nor
-    network is needed to say so."""
+    network is needed to say so. One that was not compared with its controls can still be."""
     folder = options["output"]
     there = (folder / "config.toml").exists() and (folder / "done").exists()
     typed, *others = asked
     values = [*others, *(value for table in typed.values() for value in table.values())]
     if not options.get("resume") or not there or any(value not in (None, False) for value in values):
         return False
+    summary = read_json(folder / "summary.json")
+    if options.get("compare") and "comparison" not in summary:
+        return False
     if not _is_main_process():
         return True
-    summary = read_json(folder / "summary.json")
     if as_json:
         print(json.dumps({key: value for key, value in summary.items() if key != "format_version"}))
     elif not quiet:

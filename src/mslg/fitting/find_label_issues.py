@@ -26,6 +26,7 @@ from ..issues.ranked_list import LabelIssues, rank_labels
 from ..issues.statement import statement
 from ..runs.execute import SHOWN
 from ..runs.folder import Run
+from .issues_run import Found, write_run
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -120,9 +121,17 @@ class Issues:
         Returns:
             The run.
         """
-        from .issues_run import write_run
-
-        return write_run(self, Path(folder), force=force)
+        found = Found(
+            self.summary,
+            self.warnings,
+            self.ranked,
+            self.positions,
+            self.source,
+            self.verified,
+            self.features,
+            self.settings,
+        )
+        return write_run(found, Path(folder), force=force)
 
 
 def find_label_issues(

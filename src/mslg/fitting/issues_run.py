@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,18 +14,30 @@ from torch import Tensor
 
 from ..data.sample_table import pieces_of
 from ..data.samples import Samples
+from ..data.source import Source
 from ..data.stores import Located
 from ..issues.label_rows import label_tables
 from ..issues.labels_file import write_labels
+from ..issues.ranked_list import LabelIssues
 from ..issues.suspects import labels_to_show, nearest_rows, write_suspect_files
 from ..review import division_file
 from ..runs.folder import Run
 
-if TYPE_CHECKING:
-    from .find_label_issues import Issues
+
+class Found(NamedTuple):
+    """What the folder is written from; see `Issues`."""
+
+    summary: dict[str, Any]
+    warnings: list[str]
+    ranked: LabelIssues
+    positions: Tensor  # of the ranked samples in the source
+    source: Source
+    verified: Tensor
+    features: Any
+    settings: dict[str, Any]
 
 
-def write_run(issues: Issues, folder: Path, *, force: bool = False) -> Run:
+def write_run(issues: Found, folder: Path, *, force: bool = False) -> Run:
     """Write the folder; it has no model."""
     source, config = issues.source, issues.settings
     data = {"source": config["source"], "samples": len(source)}
@@ -37,7 +49,7 @@ def write_run(issues: Issues, folder: Path, *, force: bool = False) -> Run:
         files={division_file.NAME: division},
         force=force,
     )
-    run.write_json("classes.json", {"classes": list(issues.classes)})
+    run.write_json("classes.json", {"classes": list(issues.source.classes)})
     write_labels(run.path, label_tables(issues.ranked))
     checked = (issues.verified >= 0).nonzero().flatten()
     clean = Samples(source.store, checked, issues.verified[checked], source.label[checked], source)
@@ -49,7 +61,7 @@ def write_run(issues: Issues, folder: Path, *, force: bool = False) -> Run:
     return run
 
 
-def _nearest(issues: Issues, shown: Tensor, checked: Tensor) -> list[list[int]]:
+def _nearest(issues: Found, shown: Tensor, checked: Tensor) -> list[list[int]]:
     """The verified samples with the most similar features, where there are features."""
     if issues.features is None or not len(checked):
         return [[] for _ in range(len(shown))]
@@ -65,14 +77,16 @@ def _directions(features: Any, positions: Tensor) -> Iterator[Tensor]:
         yield F.normalize(rows.flatten(1), dim=1)
 
 
-def _division(issues: Issues) -> pa.Table:
+def _division(issues: Found) -> pa.Table:
     """The verified samples as rows of division.parquet."""
     source = issues.source
     checked = (issues.verified >= 0).nonzero().flatten()
     columns = {
         "id": pa.array([source.ids[place] for place in checked.tolist()], pa.string()),
-        "label": pa.array([issues.classes[number] for number in issues.verified[checked].tolist()], pa.string()),
-        "given_label": pa.array([issues.classes[number] for number in source.label[checked].tolist()], pa.string()),
+        "label": pa.array([issues.source.classes[number] for number in issues.verified[checked].tolist()], pa.string()),
+        "given_label": pa.array(
+            [issues.source.classes[number] for number in source.label[checked].tolist()], pa.string()
+        ),
         "part": pa.array(["verified"] * len(checked), pa.string()),
         "in_data": pa.array([True] * len(checked)),
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -36,6 +34,7 @@ from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
 from ..training.optimizers import RecordedOptimizers, optimizer_factory
 from ..training.schedules import schedule
+from .settings_record import settings_record
 
 log = logging.getLogger("mslg")
 
@@ -127,7 +126,8 @@ def prepare(
             except ValueError as error:  # such as a method in stages, each of which needs an epoch
                 raise ValueError(f"a time budget of {in_words(options.time_budget)} is too short: {error}") from None
     used = method_arguments(chosen, method.task)
-    record = _record(settings, data, splits, start, method, optimizer.used, (epochs, asked), chosen, used)
+    name, lengths = method_name(chosen), (epochs, asked)
+    record = settings_record(settings, data, splits, start, method, optimizer.used, lengths, name, chosen.preset, used)
     evaluation = Evaluation(splits, _test_samples(data), data.train.true_label)
     files = {} if folder is None else start.initial_files(splits)
     return Prepared(settings, record, splits, evaluation, lambda: new_method(epochs), method, used, files)
@@ -296,78 +296,6 @@ def _method(named: Named, auto: bool, clean: Any) -> Named:
     if clean != "auto":
         return named
     return Named(named.name, named.preset, {**named.arguments, "auto_clean": auto})
-
-
-def _record(
-    settings: Settings,
-    data: RunData,
-    splits: Splits,
-    start: Round,
-    method: Method,
-    used_by_optimizer: Mapping[str, Any],
-    epochs: tuple[int, int],
-    named: Named,
-    used: Mapping[str, Any],
-) -> dict[str, dict[str, Any]]:
-    """The settings as they are used, for config.toml."""
-    source, train = data.train, settings.train
-    in_use = {
-        "epochs": epochs[0],
-        "epochs_asked": epochs[1],
-        "clean_batch_size": train.clean_batch_size or train.batch_size,
-        "optimizer": _plain(train.optimizer),
-        "schedule": _plain(train.schedule),
-        "noise_rate": method.task.noise_rate,
-        "augment": splits.augment.words,
-        "optimizer_options": {key: _plain(value) for key, value in train.optimizer_options.items()},
-        **used_by_optimizer,
-        **start.settings["train"],
-    }
-    return {
-        "data": {
-            "samples": len(source),
-            "fingerprint": source.fingerprint(),
-            "known_labels_fingerprint": source.known_labels_fingerprint(),
-            "clean_fingerprint": data.clean.fingerprint() if isinstance(data.clean, Source) else None,
-            "test_fingerprint": None if data.test is None else data.test.fingerprint(),
-            "weights_fingerprint": None
-            if data.weights is None
-            else f"{zlib.crc32(data.weights.numpy().tobytes()):08x}",
-            **start.settings["data"],
-            **data.record.get("data", {}),
-        },
-        "noise": dict(data.record.get("noise", {})),
-        "network": {
-            "class": type(method.deployed()).__name__,
-            **data.record.get("network", {"made_by": _import_path(data.network)}),
-        },
-        "method": {"name": method_name(named), "preset": named.preset, **_constructor_record(method, used)},
-        "train": {**train.as_dict(), **in_use},
-    }
-
-
-def _constructor_record(method: Method, used: Mapping[str, Any]) -> dict[str, Any]:
-    """Every plain argument of the constructor as used."""
-    parameters = inspect.signature(type(method)).parameters
-    values = {
-        key: used.get(key, getattr(method, key, parameter.default))
-        for key, parameter in parameters.items()
-        if key != "task"
-    }
-    return {key: value for key, value in values.items() if isinstance(value, str | bool | int | float)}
-
-
-def _plain(value: Any) -> Any:
-    """The value if TOML can hold it; otherwise the name of the class or function."""
-    if isinstance(value, str | bool | int | float | list | tuple):
-        return value
-    return getattr(value, "__qualname__", type(value).__name__)
-
-
-def _import_path(network: Any) -> str | None:
-    """The name of a function or class that was passed in, to ask for it again: it is never imported by this name."""
-    found = f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', '')}"
-    return found if re.fullmatch(r"[\w.]+:[\w.]+", found) else None
 
 
 def _check_accumulate(train: Train) -> None:

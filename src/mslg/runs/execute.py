@@ -69,8 +69,9 @@ class Outcome:
 def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     folder = None if options.output is None else Path(options.output)
+    logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
     with _alone(folder, options):
-        return _execute(prepared, options, folder)
+        return _execute(prepared, options, folder, logs)
 
 
 @contextmanager
@@ -91,9 +92,8 @@ def _alone(folder: Path | None, options: Options) -> Iterator[None]:
         yield
 
 
-def _execute(prepared: Prepared, options: Options, folder: Path | None) -> Outcome:
+def _execute(prepared: Prepared, options: Options, folder: Path | None, logs: Logging) -> Outcome:
     begun = time.monotonic()
-    logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
     position = start_of(prepared.method, prepared.data)
     run, records = _open(prepared, folder, options, position)
     _announce(prepared, position)

@@ -21,6 +21,7 @@ from ..training.evaluation import Evaluation
 from ..training.loop import EpochRecord
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
+from .example_inputs import NAME as EXAMPLE
 from .example_inputs import write_example
 from .folder import Run
 from .load_model import describe_model
@@ -31,6 +32,7 @@ RESULTS = (
     "model.safetensors",
     "model.json",
     "vocabulary.json",
+    EXAMPLE,
     "classes.json",
     "labels.parquet",
     "suspects.parquet",

@@ -22,6 +22,7 @@ from mslg.data.splits import Splits
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.methods.mslg.method import MSLG, mslg_step
 from mslg.methods.mslg.paper import paper_settings
+from mslg.methods.mslg.step import label_step
 from mslg.training.method import Task
 from tests.support import toy
 from tests.support.method_problems import Problem, accuracy, check_resume, check_step, problem
@@ -242,9 +243,10 @@ def test_warm_up_is_cross_entropy() -> None:
 
 
 def test_the_step_has_the_methods_defaults() -> None:
-    step, method = (inspect.signature(made).parameters for made in (mslg_step, MSLG))
-    for name in ("look_ahead", "label_rate", "loss", "loss_scale"):
+    step, whole, method = (inspect.signature(made).parameters for made in (label_step, mslg_step, MSLG))
+    for name in ("look_ahead", "label_rate", "loss"):
         assert step[name].default == method[name].default, name
+    assert whole["loss_scale"].default == method["loss_scale"].default
     assert step["entropy_weight"].default == MSLG(toy.task()).entropy_used
 
 

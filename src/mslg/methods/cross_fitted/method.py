@@ -367,7 +367,7 @@ class CrossFitted(FoldNetworks):
 
     def _weighed(self, index: Tensor) -> Tensor:
         """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""
-        logs = torch.stack([self.table_of(name)[index] for name in SOURCES]).float()
+        logs = torch.stack([self.table_of(name)[index].float() for name in SOURCES])
         return (self.weights[:3, None, None].float() * logs).sum(0)
 
     # State
