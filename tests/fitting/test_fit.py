@@ -162,7 +162,7 @@ def test_a_run_on_disk_is_a_readable_folder(tmp_path: Path) -> None:
     result = fit(output=tmp_path / "run", loggers="tensorboard")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     expected = {"config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "model.safetensors", "model.json"}
-    expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "clean_samples.parquet"}
+    expected |= {"division.parquet", "labels.parquet", "suspects.parquet", "audit.parquet", "clean_samples.parquet"}
     assert names == expected | {
         "classes.json",
         "summary.json",

@@ -49,7 +49,7 @@ def rows(found: Source) -> torch.Tensor:
 
 
 def files() -> list[Path]:
-    return sorted((cache_folder() / "features").iterdir())
+    return sorted((cache_folder() / "features").glob("*.rows"))
 
 
 def test_features_are_what_goes_into_the_head() -> None:
@@ -85,21 +85,29 @@ def test_the_same_content_is_computed_once_whatever_the_labels_and_the_head() ->
     second.body[-1] = nn.Linear(16, 5)  # type: ignore[index,operator]
     expected = rows(extract(source(), first))
     assert torch.equal(rows(extract(source(labels=LABELS[::-1].copy()), second)), expected)
-    assert (first.calls, second.calls) == (1, 0)
+    assert (first.calls, second.calls) == (2, 0), "two batches of 16 at most"
     assert len(files()) == 1
 
 
-@pytest.mark.parametrize("change", ["weights", "pixels", "preparation", "samples"])
-def test_anything_that_changes_the_features_is_computed_anew(change: str) -> None:
-    extract(source(), network())
+@pytest.mark.parametrize(("change", "calls"), [("weights", 2), ("pixels", 1), ("preparation", 2), ("samples", 0)])
+def test_anything_that_changes_the_features_is_computed_anew(change: str, calls: int) -> None:
+    extract(source(), Counting(network()), name="Sequential")
     other = PIXELS.copy()
     other[29, 0, 7, 7] += 0.01
     body = Counting(network(seed=1 if change == "weights" else 0))
     data = {"pixels": source(other), "samples": source(PIXELS[:20], LABELS[:20])}.get(change, source())
     prepare = Augment.parse("normalise-0.5" if change == "preparation" else None)
     extract(data, body, prepare=prepare, name="Sequential")
-    assert body.calls == 1
-    assert len(files()) == 2
+    assert body.calls == calls
+    assert len(files()) == (2 if change in ("weights", "preparation") else 1)
+
+
+def test_equal_pictures_are_computed_once_and_order_does_not_matter() -> None:
+    expected = rows(extract(source(), Counting(network())))
+    order = np.array([5, 3, 3, 29])
+    body = Counting(network())
+    assert torch.equal(rows(extract(source(PIXELS[order], LABELS[order]), body)), expected[torch.from_numpy(order)])
+    assert body.calls == 0
 
 
 class Lazy(Dataset[tuple[torch.Tensor, int]]):
@@ -117,11 +125,11 @@ class Lazy(Dataset[tuple[torch.Tensor, int]]):
 
 def test_lazily_read_data_is_known_again_too() -> None:
     first, second, third = (Counting(network()) for _ in range(3))
-    expected = rows(extract(source(), network()))
+    expected = rows(extract(source(), Counting(network())))
     assert torch.equal(rows(extract(make_source(Lazy(PIXELS)), first)), expected)
     assert torch.equal(rows(extract(make_source(Lazy(PIXELS)), second)), expected)
     extract(make_source(Lazy(PIXELS + 1)), third)
-    assert (first.calls, second.calls, third.calls) == (1, 0, 1)
+    assert (first.calls, second.calls, third.calls) == (0, 0, 2), "the arrays had the same content"
 
 
 def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
@@ -141,37 +149,51 @@ def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
             return self.inner.batches(indices)
 
     for position in range(30):
-        (tmp_path / f"{position}.bin").write_bytes(b"x")
+        (tmp_path / f"{position}.bin").write_bytes(b"x%d" % position)
     bodies = [Counting(network()) for _ in range(3)]
     extract(replace(source(), store=FileStore()), bodies[0])
     extract(replace(source(), store=FileStore()), bodies[1])
     (tmp_path / "17.bin").write_bytes(b"another")
     extract(replace(source(), store=FileStore()), bodies[2])
-    assert [body.calls for body in bodies] == [1, 0, 1]
+    assert [body.calls for body in bodies] == [2, 0, 1]
 
 
-def test_an_interrupted_extraction_leaves_nothing_behind() -> None:
-    class Dies(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.calls = network(), 0
+class Dies(nn.Module):
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.body, self.calls, self.at = network(), 0, at
 
-        def forward(self, images: torch.Tensor) -> Any:
-            self.calls += 1
-            if self.calls == 3:
-                raise KeyboardInterrupt
-            return self.body(images)
+    def forward(self, images: torch.Tensor) -> Any:
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+        return self.body(images)
 
+
+def test_an_interrupted_extraction_continues_where_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    expected = rows(extract(source(), network(), cache=cache_folder() / "other"))
     with pytest.raises(KeyboardInterrupt):
-        extract(source(), Dies(), batch_size=10)
-    assert files() == []
+        extract(source(), Dies(at=3), batch_size=10, name="a")
+    second = Dies(at=9)
+    with caplog.at_level(logging.INFO, logger="mslg"):
+        assert torch.equal(rows(extract(source(), second, batch_size=10, name="a")), expected)
+    assert second.calls == 1
+    assert "20 of 30 samples are cached already" in caplog.text
 
 
-def test_a_damaged_file_is_computed_anew(caplog: pytest.LogCaptureFixture) -> None:
-    expected = rows(extract(source(), network())).clone()
-    files()[0].write_bytes(files()[0].read_bytes()[:200])
-    assert torch.equal(rows(extract(source(), network())), expected)
-    assert "is damaged" in caplog.text
+def test_a_row_that_was_cut_off_or_damaged_is_computed_anew(caplog: pytest.LogCaptureFixture) -> None:
+    expected = rows(extract(source(), Counting(network()))).clone()
+    (file,) = files()
+    content = bytearray(file.read_bytes())
+    content[40] ^= 255  # in the first row
+    file.write_bytes(content[:-3])
+    body = Counting(network())
+    assert torch.equal(rows(extract(source(), body)), expected)
+    assert body.calls == 1, "one batch of two rows"
+    assert "1 rows of" in caplog.text
+    file.write_bytes(b"nonsense")
+    assert torch.equal(rows(extract(source(), body)), expected)
+    assert "is damaged and is computed again" in caplog.text
 
 
 def test_random_changes_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -199,9 +221,11 @@ def test_a_backbone_does_not_depend_on_the_run_and_untrained_ones_are_told(caplo
 def test_progress_is_told_in_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="mslg"):
         extract(source(), network(), batch_size=3)
-    assert [record.message for record in caplog.records if "of 30 samples" in record.message] == [
-        f"features (Sequential): {count} of 30 samples" for count in (6, 12, 18, 24, 30)
-    ]
+    lines = [record.message for record in caplog.records if "of 30 samples" in record.message]
+    starts = [f"features (Sequential): {count} of 30 samples" for count in (6, 12, 18, 24, 30)]
+    assert [line.partition(",")[0] for line in lines] == starts
+    assert lines[0].endswith(", about 0 s left")
+    assert lines[-1] == starts[-1]
 
 
 def test_torchvision_as_a_backbone(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from .noise import noise
 from .plot import plot
 from .predict import predict
 from .report import report
+from .review import review
 from .review_next import review_next
+from .start import start
 from .sweep import sweep
 from .table import table
 from .verify import verify
@@ -27,15 +29,17 @@ from .verify import verify
 app = typer.Typer(
     name="mslg",
     help="Train on labels that are partly wrong, and find out which ones are.",
-    epilog="Start with: mslg demo",
+    epilog="Start with: mslg demo, or with your own data: mslg start DATA",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(start)
 app.command()(fit)
 app.command()(issues)
 app.command()(report)
+app.command()(review)
 app.command()(apply)
 app.command("review-next")(review_next)
 app.command()(predict)

@@ -16,6 +16,10 @@ def check(
     data: Annotated[str, typer.Argument(help="Data as for mslg fit.")],
     clean: Annotated[str | None, typer.Option(help="Clean data as for mslg fit, to find overlaps.")] = None,
     root: Annotated[str | None, typer.Option(help="The folder of a named data set.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="What the manifest calls its column of labels.")] = None,
+    text_column: Annotated[str | None, typer.Option(help="What it calls its column of texts.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="What it calls its column of image paths.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="What it calls its column of ids.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output, complete.")] = False,
 ) -> None:
@@ -28,13 +32,14 @@ def check(
     from dataclasses import asdict
 
     from ..data.check import inspect
-    from ..data.open import open_named
+    from ..data.open import open_named, reading_of
     from ..data.open_clean import open_clean
-    from ..data.readers.options import Reading
     from ..data.source import Source
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
-    reading = Reading(corrupt="keep")  # corrupt images are to be found, not refused
+    columns = {"label_column": label_column, "text_column": text_column, "path_column": path_column}
+    # Corrupt images are to be found, not refused.
+    reading = reading_of({**columns, "id_column": id_column, "corrupt": "keep"})
     bundle = open_named(data, root=root, reading=reading)
     opened = open_clean(clean, bundle, root=root, reading=reading)
     total = sum(len(part) for part in (bundle.train, bundle.test, opened) if isinstance(part, Source))

@@ -196,7 +196,7 @@ def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool
     elif not quiet:
         _print_summary(result, output)
         if page is not None:
-            print(f"review them on this page: {page}", file=sys.stderr)
+            print(f"review them on this page: {page} (or mslg review {output}, which saves as you go)", file=sys.stderr)
 
 
 def seconds(text: str) -> float:
@@ -259,6 +259,8 @@ def _number(clean: str | None) -> str | int | None:
 
 def _print_summary(result: Any, output: Path) -> None:
     last = result.summary.get("last", {})
+    if "memorised" in result.summary:
+        print(result.summary["memorised"], file=sys.stderr)
     for key, words in {
         "test/accuracy": "test accuracy",
         "report/accuracy": "accuracy on held-out clean samples",
@@ -285,14 +287,16 @@ def _print_summary(result: Any, output: Path) -> None:
 
 
 def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
-    """The estimated number of wrong labels, and the precision of the flagged ones."""
-    if "count" not in stated:
-        yield f"how many of them are wrong cannot be estimated: {stated['why']}"
+    """The number of wrong labels where it is known, and the precision of the flagged ones."""
+    if "count" not in stated or stated["basis"] != "pairs":
+        why = stated["why"] or "it takes clean samples with given and verified labels"
+        yield f"how many are wrong in all is not known: {why}"
+        yield "check 100 random ones on the page to learn it"
         return
     count, flagged = stated["count"], stated["flagged"]
     yield f"about {count['estimate']:,.0f} labels are wrong ({count['low']:,.0f} to {count['high']:,.0f})"
     if "estimate" in flagged:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
         yield f"of those that look wrong about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
-    if stated["basis"] == "injected":
-        yield "(estimated without samples with given and verified labels: see the docs on the error rate)"
+    if count["estimate"] > 1.5 * flagged["depth"]:
+        yield "flagged are those for which another class is likelier; to flag as many as are wrong: --flag expected"

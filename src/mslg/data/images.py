@@ -1,17 +1,28 @@
-"""Image files: decoding, scaling and cropping them to a common shape, and checking them quickly."""
+"""Image files: decoding, scaling and cropping them to a common shape, and checking them quickly.
+
+Everything that shows or trains on an image file takes it from `as_seen`: turned as its EXIF tag says, what is
+transparent on white.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..runtime.files import regular
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+PLAIN = (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+HEIC = (".heic", ".heif")  # photos of telephones: read if a decoder is installed
+EXTENSIONS = (*PLAIN, *HEIC)
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
 
 MOST_PIXELS = 100_000_000  # of an image: decoded, 300 MB
@@ -43,6 +54,35 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+@cache
+def reads_heic() -> bool:
+    """Whether a decoder of HEIC files is installed; it is registered with Pillow on the way."""
+    try:
+        import_module("pillow_heif").register_heif_opener()
+    except ImportError:
+        return False
+    return True
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """An image file, opened but not decoded. One that would fill the memory, or is no plain file, is refused."""
+    if path.suffix.lower() in HEIC:
+        reads_heic()
+    with Image.open(regular(path)) as image:
+        refuse_huge(image)
+        yield image
+
+
+def as_seen(image: Image.Image) -> Image.Image:
+    """An opened image as a viewer shows it: 8 bits, upright, what is transparent on white."""
+    upright = eight_bits(ImageOps.exif_transpose(image))
+    if upright.mode not in ("LA", "PA", "RGBA", "La", "RGBa") and "transparency" not in upright.info:
+        return upright
+    layers = upright.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers).convert("RGB")
+
+
 class EscapingPath(ValueError):
     """A path that leads out of the folder it must stay in."""
 
@@ -52,19 +92,20 @@ def read(path: Path, frame: Frame | None, channels: int, inside: Path | None = N
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        with Image.open(regular(path)) as image:
-            refuse_huge(image)
+        with opened(path) as image:
             return pixels_of(image, frame, channels)
     except Exception as error:  # Pillow raises nearly anything on a broken file
-        return Unreadable(str(path), _reason(error))
+        return Unreadable(str(path), _reason(error, path))
 
 
 def pixels_of(image: Image.Image, frame: Frame | None, channels: int) -> Pixels:
     """The pixels of an opened image as uint8 of shape (channels, height, width)."""
     mode = "L" if channels == 1 else "RGB"
-    size = image.size if frame is None else _scaled_size(image.size, frame)
-    image.draft(mode, size)  # decodes a JPEG at a fraction of its size if that is enough
-    plain = eight_bits(image).convert(mode)
+    width, height = _upright_size(image)
+    size = (width, height) if frame is None else _scaled_size((width, height), frame)
+    # Decodes a JPEG at a fraction of its size if that is enough.
+    image.draft(mode, size if (width, height) == image.size else (size[1], size[0]))
+    plain = as_seen(image).convert(mode)
     if frame is not None:
         plain = _crop(plain if plain.size == size else plain.resize(size, Image.Resampling.BILINEAR), frame)
     pixels = np.array(plain, dtype=np.uint8)
@@ -77,14 +118,14 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        with regular(path).open("rb") as file, Image.open(file) as image:
-            refuse_huge(image)
-            size: tuple[int, int] = image.size
+        with opened(path) as image:
+            size = _upright_size(image)
             kind = image.format
+        with path.open("rb") as file:
             file.seek(-min(64, path.stat().st_size), os.SEEK_END)
             tail = file.read()
     except Exception as error:  # Pillow raises nearly anything on a broken file
-        return Unreadable(str(path), _reason(error))
+        return Unreadable(str(path), _reason(error, path))
     ending = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}.get(kind or "")
     if ending is None or ending not in tail:
         decoded = read(path, None, 3)
@@ -116,6 +157,14 @@ def eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    """The (width, height) of an opened image when it is turned as its EXIF tag says."""
+    width, height = image.size
+    if image.format == "PNG" and "exif" not in image.info:  # Pillow would decode all of it to find a tag at its end
+        return width, height
+    return (height, width) if image.getexif().get(ORIENTATION) in SIDEWAYS else (width, height)
+
+
 def _scaled_size(size: tuple[int, int], frame: Frame) -> tuple[int, int]:
     """The (width, height) to scale an image to before cropping."""
     width, height = size
@@ -129,9 +178,13 @@ def _crop(image: Image.Image, frame: Frame) -> Image.Image:
     return image.crop((left, top, left + frame.width, top + frame.height))
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image"
+        return (
+            "not an image"
+            if path.suffix.lower() not in HEIC or reads_heic()
+            else "a HEIC photo: pip install 'mslg[heic]'"
+        )
     return str(error) or type(error).__name__

@@ -22,7 +22,7 @@ from .source import Source
 log = logging.getLogger("mslg")
 
 METADATA = ("metadata.csv", "metadata.parquet")  # files that make a folder a Hugging Face imagefolder
-FORMATS = "an image folder, a .csv or .parquet manifest, an .npz with X and y, or a data set's name"
+FORMATS = "an image folder, a .csv, .tsv, .xlsx or .parquet manifest, an .npz with X and y, or a data set's name"
 
 
 def open_named(
@@ -95,7 +95,9 @@ def _open_registered(
 def reading_of(settings: Mapping[str, Any], workers: int | None = None) -> Reading:
     """How inputs are read, from the settings of the data."""
     keys = ("size", "channels", "corrupt", "words")
-    return Reading(workers=workers, **{key: settings[key] for key in keys if key in settings})
+    named = {kind: settings.get(f"{kind}_column") for kind in ("label", "text", "id", "path")}
+    columns = {kind: str(name) for kind, name in named.items() if name is not None}
+    return Reading(workers=workers, columns=columns, **{key: settings[key] for key in keys if key in settings})
 
 
 def subset(source: Source, count: int) -> Source:

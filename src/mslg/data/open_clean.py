@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import hashlib
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ import pandas as pd
 import torch
 
 from ..registry import UnknownName, unknown
+from ..runtime.cells import unescaped
+from ..runtime.files import regular
 from .image_stores import ImageStore, MemoryImages, frame_of
 from .open import open_named
 from .readers.bundle import Bundle
@@ -41,6 +44,8 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
         return int(clean)
     if clean in bundle.clean:
         return bundle.clean[clean]
+    if (checked := decided_samples(Path(str(clean)), train)) is not None:
+        return checked
     alike = replace(reading, frame=frame_of(train.store) or reading.frame, vocabulary=vocabulary_of(train.store))
     try:
         source = open_named(str(clean), seed=seed, root=root, reading=alike).train
@@ -51,12 +56,40 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
     return distinct_ids(_verified_only(_with_classes(source, train), str(clean)), train, str(clean))
 
 
+def holds_decisions(path: Path) -> bool:
+    """Whether this is a CSV with the columns id, decision and label."""
+    if path.suffix != ".csv" or not path.is_file():
+        return False
+    return {"id", "decision", "label"} <= set(pd.read_csv(path, nrows=0).columns)
+
+
+def decided_samples(path: Path, train: Source) -> Source | None:
+    """The training samples that a decisions file (id, decision, label) gives a verified label; None if it is no such
+    file. A random check of the data becomes its clean set, with given and verified labels."""
+    if not holds_decisions(path):
+        return None
+    table = pd.read_csv(regular(path), dtype=str, keep_default_na=False)
+    table = table.assign(**{key: table[key].map(unescaped) for key in ("id", "label")})
+    table = table[table["decision"].isin(("accept", "keep", "relabel"))]
+    if not len(table):
+        raise ValueError(f"{path} has no decision that verifies a label; check some samples first: mslg start DATA")
+    position = pd.Series(np.arange(len(train)), index=pd.Index(train.ids))
+    strange = [key for key in table["id"] if key not in position.index]
+    unknown_labels = sorted(set(table["label"]) - set(train.classes))
+    if strange or unknown_labels:
+        what = f"the sample '{strange[0]}'" if strange else f"the class '{unknown_labels[0]}'"
+        raise ValueError(f"{path} names {what}, which is not in the data; these decisions are about other data")
+    chosen = train.at(torch.tensor(position[table["id"]].to_list()))
+    labels = torch.tensor([train.classes.index(label) for label in table["label"]])
+    return replace(chosen, label=labels, verified_label=None, true_label=None, ids_given=True)
+
+
 def distinct_ids(clean: Source, train: Source, name: str) -> Source:
     """Let equal ids mean equal images where both sets are image files.
 
     Two folders may each have a cat/1.jpg. Where ids were made from paths and the files differ, the clean sample's id is
-    prefixed with the name of its folder. A file that the training folder has under another class was moved to the right
-    class in the clean folder: it gets the training sample's id.
+    prefixed with the name of its folder. A file that the training folder has under another class or name is the same
+    sample: it gets the training sample's id.
     """
     if not all(isinstance(source.store, ImageStore | MemoryImages) for source in (clean, train)):
         return clean
@@ -71,10 +104,11 @@ def distinct_ids(clean: Source, train: Source, name: str) -> Source:
             different += 1
     if different:
         log.info("%d ids (paths) occur in both sets for different images: they are kept apart", different)
-    moved = _moved_files(clean, train)
+    moved = _same_files(clean, train, ids)
     if moved:
         log.info(
-            "%d images of the clean set are in the data under another class: they are the same samples", len(moved)
+            "%d images of the clean set are in the data under another class or name: they are the same samples",
+            len(moved),
         )
     return replace(clean, ids=tuple(moved.get(position, key) for position, key in enumerate(ids)))
 
@@ -105,32 +139,34 @@ def _verified_only(source: Source, name: str) -> Source:
     return replace(source, label=source.verified_label)
 
 
-def _moved_files(clean: Source, train: Source) -> dict[int, str]:
-    """The training ids of clean samples whose file is in the training folder under another class. Without them, the
-    folders' labels would always agree, and no noise could be found."""
-    by_name: dict[str, list[int]] = {}
+def _same_files(clean: Source, train: Source, ids: list[str]) -> dict[int, str]:
+    """The training ids of clean samples whose file is in the training folder too, under any name and class. Without
+    them, the folders' labels would always agree, and no noise could be found."""
+    by_size: dict[int, list[int]] = {}
     for position in range(len(train)):
-        if name := _below_class(train, position):
-            by_name.setdefault(name, []).append(position)
-    used, moved = set(clean.ids), {}
-    for position in range(len(clean)):
+        if (file := _path(train, position)).exists():
+            by_size.setdefault(file.stat().st_size, []).append(position)
+    digests: dict[int, bytes] = {}
+    used, same = set(ids) & set(train.ids), {}
+    for position, key in enumerate(ids):
         file = _path(clean, position)
-        for candidate in by_name.get(_below_class(clean, position), []):
-            key, other = train.ids[candidate], _path(train, candidate)
-            if key in used or not (file.exists() and other.exists()):
-                continue
-            if filecmp.cmp(file, other, shallow=False):
-                used.add(key)
-                moved[position] = key
+        candidates = by_size.get(file.stat().st_size, []) if key not in used and file.exists() else []
+        if not candidates:
+            continue
+        content = _digest(file)
+        # The same name first: of two equal files it is the likelier one.
+        for candidate in sorted(candidates, key=lambda other: _path(train, other).name != file.name):
+            if candidate not in digests:
+                digests[candidate] = _digest(_path(train, candidate))
+            if digests[candidate] == content and train.ids[candidate] not in used:
+                used.add(train.ids[candidate])
+                same[position] = train.ids[candidate]
                 break
-    return moved
+    return same
 
 
-def _below_class(source: Source, position: int) -> str:
-    """The path below the class's folder that an id was made from; "" if it was not made from a path."""
-    key = source.ids[position]
-    within = f"/{key}".partition(f"/{source.classes[int(source.label[position])]}/")[2]
-    return within if _path(source, position).as_posix().endswith(f"/{key}") else ""
+def _digest(file: Path) -> bytes:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).digest()
 
 
 def _path(source: Source, position: int) -> Path:

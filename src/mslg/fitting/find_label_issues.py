@@ -16,12 +16,13 @@ from torch import Tensor
 from ..data.open_labels import open_labels, open_verified
 from ..data.readers.probabilities import read_probabilities
 from ..data.source import Source
+from ..issues.flagging import Flag
 from ..issues.from_probabilities import Models, match_classes, predictions_of, weigh_models
 from ..issues.in_sample import in_sample_warning
 from ..issues.kinds import ProblemKinds, confusable_pairs, kind_columns, problem_kinds
 from ..issues.label_rows import label_frame
 from ..issues.posterior import FEWEST
-from ..issues.ranked_list import Flag, LabelIssues, rank_labels
+from ..issues.ranked_list import LabelIssues, rank_labels
 from ..issues.statement import statement
 from ..runs.execute import SHOWN
 from ..runs.folder import Run

@@ -19,7 +19,7 @@ from ..data.stores import Located
 from ..issues.label_rows import label_tables
 from ..issues.labels_file import write_labels
 from ..issues.ranked_list import LabelIssues
-from ..issues.suspects import nearest_rows, worst_labels, write_suspect_files
+from ..issues.suspects import labels_to_show, nearest_rows, write_suspect_files
 from ..review import division_file
 from ..runs.folder import Run
 
@@ -53,18 +53,19 @@ def write_run(issues: Found, folder: Path, *, force: bool = False) -> Run:
     write_labels(run.path, label_tables(issues.ranked))
     checked = (issues.verified >= 0).nonzero().flatten()
     clean = Samples(source.store, checked, issues.verified[checked], source.label[checked], source)
-    worst = issues.positions[worst_labels(issues.ranked)]
-    write_suspect_files(run.path, issues.ranked, source, worst, clean, _nearest(issues, worst, checked))
+    shown = labels_to_show(issues.ranked, seed=0)
+    index = issues.positions[shown]
+    write_suspect_files(run.path, issues.ranked, source, shown, index, clean, _nearest(issues, index, checked))
     run.write_json("summary.json", {**issues.summary, "warnings": issues.warnings})
     run.finish()
     return run
 
 
-def _nearest(issues: Found, worst: Tensor, checked: Tensor) -> list[list[int]]:
+def _nearest(issues: Found, shown: Tensor, checked: Tensor) -> list[list[int]]:
     """The verified samples with the most similar features, where there are features."""
     if issues.features is None or not len(checked):
-        return [[] for _ in range(len(worst))]
-    rows = torch.cat(list(_directions(issues.features, worst)))
+        return [[] for _ in range(len(shown))]
+    rows = torch.cat(list(_directions(issues.features, shown)))
     return nearest_rows(rows, _directions(issues.features, checked))
 
 

@@ -17,7 +17,7 @@ from ..data.make_splits import make_splits
 from ..data.samples import Samples
 from ..data.source import Source
 from ..data.splits import Splits
-from ..issues.error_rate import check_fdr
+from ..issues.flagging import Flagging
 from ..issues.from_training import missing_clean_samples
 from ..methods import METHODS
 from ..registry import UnknownName, expect_name, unknown
@@ -27,8 +27,9 @@ from ..runs.folder import Run
 from ..runs.run_data import RunData
 from ..runs.settings import Named, Options, Settings, Train, check_value
 from ..runtime.distributed import broadcast_object, local_device, ranks
+from ..runtime.durations import in_words
 from ..runtime.precision import check_precision
-from ..training.cost import in_words, seconds_per_plain_step, work_of
+from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.method import Method, Task
 from ..training.optimizers import RecordedOptimizers, optimizer_factory
@@ -153,8 +154,9 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
         weights=_weights(train, data),
     )
     splits = start.apply_decisions(splits)
-    if train.fdr is not None:
-        check_fdr(train.fdr, missing_clean_samples(splits, cross_fits=cross_fits))
+    flagging = Flagging.parse(train.flag, train.fdr)
+    if flagging.needs_estimate:
+        flagging.check(missing_clean_samples(splits, cross_fits=cross_fits))
     return splits
 
 

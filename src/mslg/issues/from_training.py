@@ -25,16 +25,18 @@ from ..training.prediction_history import PredictionHistory
 from ..training.stacking import floored
 from .error_rate import NO_CLEAN_SAMPLES, missing_evidence
 from .evidence import Evidence, Predictions, VerifiedSamples
+from .flagging import Flagging
 from .ranked_list import LabelIssues, rank_labels
 
 log = logging.getLogger("mslg")
 
 # Of the mean probability of given labels during training: with less, the final predictions are ignored.
 LEAST_AGREEMENT = 0.7
+LIKELIER = Flagging()
 
 
 def rank_training_labels(
-    method: Method, data: Splits, history: PredictionHistory, *, fdr: float | None = None
+    method: Method, data: Splits, history: PredictionHistory, *, flagging: Flagging = LIKELIER
 ) -> LabelIssues:
     """The label issues of the training samples, by the finished network's predictions for them and by those of networks
     that have not seen the given labels, if there are any."""
@@ -45,7 +47,9 @@ def rank_training_labels(
             "after few steps: the list uses the predictions made during training; train longer or in smaller batches"
         )
         history.final = None
-    return rank_labels(training_predictions(method, data, history), evidence_of(method, data), fdr=fdr)
+    return rank_labels(
+        training_predictions(method, data, history), evidence_of(method, data), fdr=flagging.fdr, flag=flagging.flag
+    )
 
 
 def predict_training_samples(method: Method, data: Splits, history: PredictionHistory) -> None:

@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Subset
 
 from ..data.batch import leaves
 from ..data.dataset_store import DatasetStore
-from ..data.images import eight_bits
+from ..data.images import as_seen, eight_bits, opened
 from ..data.source import Source
 from ..data.stores import InputStore, Located, Worded
 from ..runtime.seeds import seeded
@@ -86,9 +86,9 @@ def _text(text: str) -> Preview:
 
 
 def _of_file(path: Path, side: int) -> Preview:
-    with Image.open(path) as image:
+    with opened(path) as image:
         image.draft("RGB", (2 * side, 2 * side))  # a JPEG is decoded at a fraction of its size
-        return _picture(ImageOps.exif_transpose(image), side)
+        return _picture(as_seen(image), side)
 
 
 def _pixels(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .error_rate import ErrorRate, descending, estimate_error_rate
 from .evidence import Evidence, Predictions
+from .flagging import Flag
 from .posterior import Posterior, fit_posterior, log_odds_wrong
 
 
@@ -79,9 +80,6 @@ class LabelIssues:
         """How many labels are wrong, and how many of the listed ones, for summary.json."""
         order = self.order[: self.ranked]
         return self.error_rate.summary(self.log_odds[order], self.flagged[order], self.fdr)
-
-
-Flag = Literal["likelier", "expected", "balanced"] | int
 
 
 def rank_labels(

@@ -1,5 +1,5 @@
-"""suspects.parquet and clean_samples.parquet: the worst labels with all that a person needs to review them, namely
-previews, predictions by epoch, and the most similar clean samples."""
+"""suspects.parquet, audit.parquet and clean_samples.parquet: the worst labels, and some at random, with all that a
+person needs to review them, namely previews, predictions by epoch, and the most similar clean samples."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..data.source import Source
 from ..data.splits import Splits
 from ..networks.head import recorded_inputs
 from ..runtime.files import write_atomically
+from ..runtime.seeds import generator
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
 from .label_rows import label_table
@@ -32,6 +33,7 @@ log = logging.getLogger("mslg")
 
 FORMAT = 1
 MOST = 1_000  # suspects that are kept
+AUDIT = 100  # samples drawn at random, to learn how many labels are wrong
 MOST_OTHERS = 300  # of them that were not among the worst labels
 OTHER_KINDS = ["near duplicate", "no class"]
 NEAREST = 4  # clean samples beside each
@@ -47,9 +49,9 @@ CLEAN = pa.schema(
 
 
 def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Splits, history: PredictionHistory) -> None:
-    """Write both files for a method that was trained."""
-    worst = worst_labels(issues)
-    index = data.train.index[worst]
+    """Write the files for a method that was trained."""
+    positions = labels_to_show(issues, data.seed)
+    index = data.train.index[positions]
     clean = data.clean  # not the samples that a method uses instead of clean ones: nobody has verified those
     given, predicted = history.history(index)
     columns = {
@@ -57,8 +59,8 @@ def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Spli
         "history_given": pa.array(given.float().tolist(), pa.list_(pa.float32())),
         "history_predicted": pa.array(predicted.int().tolist(), pa.list_(pa.int32())),
     }
-    nearest = _nearest(method, data, data.train.at(worst), clean)
-    write_suspect_files(folder, issues, data.source, index, clean, nearest, columns)
+    nearest = _nearest(method, data, data.train.at(positions), clean)
+    write_suspect_files(folder, issues, data.source, positions, index, clean, nearest, columns)
 
 
 def worst_labels(issues: LabelIssues) -> Tensor:
@@ -73,24 +75,31 @@ def worst_labels(issues: LabelIssues) -> Tensor:
     return torch.cat([order[: MOST - len(further)], further])
 
 
+def labels_to_show(issues: LabelIssues, seed: int) -> Tensor:
+    """Positions among the ranked samples: of the suspects, then of some that are drawn at random from all."""
+    return torch.cat([worst_labels(issues), issues.order[random_positions(issues.ranked, seed)].long()])
+
+
 def write_suspect_files(
     folder: Path,
     issues: LabelIssues,
     source: Source,
+    positions: Tensor,
     index: Tensor,
     clean: Samples | None,
     nearest: list[list[int]],
     history: Mapping[str, pa.Array] | None = None,
 ) -> None:
-    """Write both files.
+    """Write the files.
 
     Args:
         folder: of the run.
         issues: the ranked labels.
         source: the samples.
-        index: where the suspects, `worst_labels(issues)`, are in the source.
+        positions: `labels_to_show(issues, seed)`.
+        index: where they are in the source.
         clean: the clean samples.
-        nearest: for each suspect the positions of the clean samples most similar to it.
+        nearest: for each of them the positions of the clean samples most similar to it.
         history: further columns: what a method predicted epoch by epoch.
     """
     names = _names(clean, sorted({place for row in nearest for place in row}))
@@ -101,11 +110,19 @@ def write_suspect_files(
         **(history or {name: pa.array([[]] * len(index), kind) for name, kind in HISTORY.items()}),
         "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
     }
-    rows = label_table(issues, worst_labels(issues))
-    for name, column in columns.items():
-        rows = rows.append_column(name, column)
-    _write(folder / "suspects.parquet", rows)
+    start = 0
+    for name, part in (("suspects", worst_labels(issues)), ("audit", positions[len(worst_labels(issues)) :])):
+        rows = label_table(issues, part)
+        for title, column in columns.items():
+            rows = rows.append_column(title, column.slice(start, len(part)))
+        _write(folder / f"{name}.parquet", rows)
+        start += len(part)
     _write(folder / "clean_samples.parquet", _clean_table(clean, names, source.classes))
+
+
+def random_positions(samples: int, seed: int) -> Tensor:
+    """Positions of samples to check at random: enough for a rate with an interval of about ±10 points."""
+    return torch.randperm(samples, generator=generator(seed, "audit"))[:AUDIT]
 
 
 def _nearest(method: Method, data: Splits, suspects: Samples, clean: Samples | None) -> list[list[int]]:

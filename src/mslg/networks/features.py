@@ -1,7 +1,8 @@
 """Frozen features: a backbone encodes every sample once, and the method trains a small network on the result.
 
-Features are cached on disk by content (backbone, its weights, the preparation of the images, the samples), so the next
-run on the same data, with any noise, method or seed, starts at once. The folder is MSLG_CACHE, or ~/.cache/mslg.
+Features are cached on disk by content (backbone, its weights, the preparation of the images, each sample), so a killed
+extraction continues where it was, and the next run on the same pictures, with any labels, names, method or seed, starts
+at once. The folder is MSLG_CACHE, or ~/.cache/mslg.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,18 +25,25 @@ from torch import Tensor, nn
 
 from ..data.augmentation import UNCHANGED, Augment
 from ..data.batch import call, leaves, map_inputs
+from ..data.image_stores import frame_of
 from ..data.source import Source
 from ..data.stores import TensorStore
+from ..runtime.durations import in_words
 from ..runtime.seeds import seeded
 from .build import example_of, network_factory
 from .evaluating import evaluating
+from .feature_cache import DIGEST, Digests, FeatureCache
 from .head import find_head, recorded_inputs
+from .packaged import packaged_side
 from .weights import weights_hash
 
 log = logging.getLogger("mslg")
 
-PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT"}  # nobody means an untrained backbone of a library
-PROBES = 64  # samples whose inputs are hashed for a set that is read lazily
+# Nobody means an untrained backbone of a library.
+PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT", "packaged": "DEFAULT"}
+HASHED = 100_000  # files: in larger sets path, size and time stand for the content, as reading all of it takes hours
+SAVED_EVERY = 5.0  # seconds of computing that a kill may cost
+ON_CPU, ON_GPU = 16, 128  # samples per forward pass: on a CPU, activations should fit into its cache
 
 
 def cache_folder() -> Path:
@@ -50,8 +59,13 @@ def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augm
     prepared = augment.prepared()
     if prepared.steps or name.partition(":")[0] not in PRETRAINED:
         return prepared
-    grey = leaves(example_of(source))[0].shape[1] == 1
-    words = [*(["rgb"] if grey else []), "resize-224", "centre-224", "normalise-imagenet"]
+    example = leaves(example_of(source))[0]
+    words = ["rgb"] if example.shape[1] == 1 else []
+    if name.startswith("packaged:"):
+        side = packaged_side(min(example.shape[2:]))
+        words += [f"resize-{side}", f"centre-{side}", "normalise-0.5"]
+    else:
+        words += ["resize-224", "centre-224", "normalise-imagenet"]
     log.info("images are prepared for %s by: %s", name, " ".join(words))
     return Augment.parse(words)
 
@@ -82,7 +96,7 @@ def extract(
     prepare: Augment = UNCHANGED,
     name: str | None = None,
     cache: Path | str | None = None,
-    batch_size: int = 128,
+    batch_size: int | None = None,
     device: str | torch.device = "auto",
     progress: bool = True,
 ) -> Source:
@@ -94,7 +108,7 @@ def extract(
         prepare: how its inputs are prepared; random steps are not allowed.
         name: what to call the backbone in messages and in the cache.
         cache: the cache's folder; `cache_folder()` by default.
-        batch_size: samples per forward pass.
+        batch_size: samples per forward pass; by default what suits the device.
         device: where the backbone runs; "auto" for the GPU if there is one.
         progress: whether to show a progress bar.
 
@@ -104,17 +118,28 @@ def extract(
     title = name or type(network).__name__
     head, layer = find_head(network)
     folder = (cache_folder() if cache is None else Path(cache)) / "features"
-    path = folder / f"{_file_name(title)}-{_key(source, network, head, prepare, title)}.npy"
-    features = _cached(path, len(source))
-    if features is None:
-        folder.mkdir(parents=True, exist_ok=True)
+    kept = FeatureCache(folder / f"{_file_name(title)}-{_key(source, network, head, prepare, title)}.rows")
+    digests = _digests(source)
+    positions, rows = kept.find(digests)
+    missing = _first_of_each(digests, np.flatnonzero(positions < 0))
+    if len(missing):
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        _compute(source, network, layer, prepare, path, batch_size, torch.device(device), title, progress)
-        features = _cached(path, len(source))
-        assert features is not None
+        size = batch_size or (ON_CPU if str(device) == "cpu" else ON_GPU)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with progress_bar(f"features ({title})", len(source), progress, len(source) - len(missing)) as bar:
+                _compute(source, network, layer, prepare, kept, missing, digests, size, torch.device(device), bar)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            hint = "free some space, or name another folder in MSLG_CACHE"
+            raise OSError(error.errno, f"could not write {kept.path} ({error.strerror}); {hint}") from error
+        positions, rows = kept.find(digests)
     else:
-        log.info("using cached features of %d samples by %s: %s", len(source), title, path)
+        log.info("using cached features of %d samples by %s: %s", len(source), title, kept.path)
+    assert rows is not None
+    features = torch.from_numpy(_at(rows, positions))
     if callable(getattr(source.store, "path", None)):
         return replace(source, store=FilesFeatures(features, source.store))
     return replace(source, store=TensorStore(features), shown=source.store if source.shown is None else source.shown)
@@ -142,80 +167,89 @@ def _compute(
     network: nn.Module,
     layer: nn.Module,
     prepare: Augment,
-    path: Path,
+    cache: FeatureCache,
+    positions: np.ndarray[Any, Any],
+    digests: Digests,
     batch_size: int,
     device: torch.device,
-    title: str,
-    progress: bool,
+    bar: _Bar,
 ) -> None:
-    """Write the features to a temporary file and rename it at the end, so that a file of this name is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Append the features at these positions to the cache, every few seconds and at the end."""
     network.to(device)
-    rows: np.ndarray[Any, Any] | None = None
-    done = 0
+    waiting: list[np.ndarray[Any, Any]] = []
+    done, saved = 0, time.monotonic()
+
+    def save() -> None:
+        rows = np.concatenate(waiting)
+        cache.append(digests[positions[done - len(rows) : done]], rows)
+        waiting.clear()
+
     try:
-        title = f"features ({title})"
-        with progress_bar(title, len(source), progress) as bar, evaluating(network), recorded_inputs(layer) as recorded:
-            for inputs in source.store.batches(torch.arange(len(source)).split(batch_size)):
+        with evaluating(network), recorded_inputs(layer) as recorded:
+            for inputs in source.store.batches(torch.from_numpy(positions).split(batch_size)):
                 call(network, map_inputs(lambda tensor: tensor.to(device), prepare.measuring(inputs)))
-                features = recorded[0].flatten(1).float().cpu().numpy()
-                if rows is None:
-                    shape = (len(source), features.shape[1])
-                    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-                rows[done : done + len(features)] = features
-                done += len(features)
-                bar.advance(len(features))
-        assert isinstance(rows, np.memmap)
-        rows.flush()
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        hint = "free some space, or name another folder in MSLG_CACHE"
-        raise OSError(error.errno, f"could not write {path} ({error.strerror}); {hint}") from error
+                waiting.append(recorded[0].flatten(1).float().cpu().numpy())
+                done += len(waiting[-1])
+                bar.advance(len(waiting[-1]))
+                if time.monotonic() - saved > SAVED_EVERY:
+                    save()
+                    saved = time.monotonic()
     finally:
-        temporary.unlink(missing_ok=True)
+        if waiting:
+            save()
 
 
-def _cached(path: Path, samples: int) -> Tensor | None:
-    """Cached features, memory-mapped rather than read."""
-    try:
-        rows = np.load(path, mmap_mode="c", allow_pickle=False)
-    except FileNotFoundError:
-        return None
-    except (ValueError, EOFError, OSError) as error:
-        log.warning("%s is damaged (%s) and is computed again", path, error)
-        return None
-    return torch.from_numpy(rows) if len(rows) == samples else None
+def _at(rows: np.ndarray[Any, Any], positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows at these positions, still memory-mapped if they follow each other."""
+    start = int(positions[0]) if len(positions) else 0
+    if np.array_equal(positions, np.arange(start, start + len(positions))):
+        return rows[start : start + len(positions)]
+    chosen: np.ndarray[Any, Any] = rows[positions]
+    return chosen
+
+
+def _first_of_each(digests: Digests, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """These positions without those whose content has occurred before."""
+    first: dict[bytes, int] = {}
+    for position in positions.tolist():
+        first.setdefault(bytes(digests[position]), position)
+    return np.array(list(first.values()), dtype=np.int64)
 
 
 def _key(source: Source, network: nn.Module, head: str, prepare: Augment, title: str) -> str:
-    """A hash of everything that the features depend on, which does not include labels."""
+    """A hash of everything that all features depend on: not labels, and not the samples."""
     digest = hashlib.blake2b(digest_size=12)
-    parts = [title, weights_hash(network, without=head), *map(str, prepare.identity()), str(len(source))]
+    parts = [title, weights_hash(network, without=head), *map(str, prepare.identity())]
+    parts += [str(frame_of(source.store)), str(tuple(leaves(example_of(source))[0].shape[1:]))]
     digest.update("\0".join(parts).encode())
-    for content in _content(source):
-        digest.update(content)
     return digest.hexdigest()
 
 
-def _content(source: Source) -> Iterator[bytes]:
-    """Bytes that change with the inputs: all of them if they are in memory, otherwise sizes and times of files."""
-    if isinstance(source.store, TensorStore):
-        for tensor in leaves(source.store.tensors):
-            yield f"{tuple(tensor.shape)} {tensor.dtype}".encode()
-            for rows in tensor.split(4096):
-                yield rows.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        return
-    yield "\0".join(source.ids).encode()
+def _digests(source: Source) -> Digests:
+    """(samples,) digests that change with the inputs: of the files if there are any, otherwise of the tensors."""
+    found = np.zeros(len(source), dtype=f"V{DIGEST}")
     if callable(path := getattr(source.store, "path", None)):
         for position in range(len(source)):
-            status = Path(path(position)).stat()
-            yield f"{status.st_size} {status.st_mtime_ns}".encode()
-    probes = torch.linspace(0, len(source) - 1, min(PROBES, len(source))).long()
-    for inputs in source.store.batches([probes]):
-        for tensor in leaves(inputs):
-            yield tensor.contiguous().numpy().tobytes()
+            found[position] = _of_file(Path(path(position)), whole=len(source) <= HASHED)
+        return found
+    done = 0
+    for inputs in source.store.batches(torch.arange(len(source)).split(1024)):
+        rows = [tensor.contiguous().flatten(1).numpy() for tensor in leaves(inputs)]
+        for parts in zip(*rows, strict=True):
+            digest = hashlib.blake2b(digest_size=DIGEST)
+            for part in parts:
+                digest.update(part.tobytes())
+            found[done] = digest.digest()
+            done += 1
+    return found
+
+
+def _of_file(path: Path, *, whole: bool) -> bytes:
+    if whole:
+        return hashlib.blake2b(path.read_bytes(), digest_size=DIGEST).digest()
+    status = path.stat()
+    parts = f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}"
+    return hashlib.blake2b(parts.encode(), digest_size=DIGEST).digest()
 
 
 def _file_name(title: str) -> str:
@@ -227,15 +261,18 @@ class _Bar(Protocol):
 
 
 class _Lines:
-    """A log line per fifth of the samples, for files and pipes."""
+    """A log line per fifth of the samples, with the time left, for files and pipes."""
 
-    def __init__(self, title: str, total: int) -> None:
-        self.title, self.total, self.done = title, total, 0
+    def __init__(self, title: str, total: int, done: int) -> None:
+        self.title, self.total, self.done = title, total, done
+        self.first, self.begun = done, time.monotonic()
 
     def advance(self, samples: int) -> None:
         before, self.done = self.done, self.done + samples
         if 5 * before // self.total < 5 * self.done // self.total:
-            log.info("%s: %d of %d samples", self.title, self.done, self.total)
+            left = (time.monotonic() - self.begun) / (self.done - self.first) * (self.total - self.done)
+            words = f", about {in_words(left)} left" if self.done < self.total else ""
+            log.info("%s: %d of %d samples%s", self.title, self.done, self.total, words)
 
 
 class _Rich:
@@ -247,13 +284,15 @@ class _Rich:
 
 
 @contextmanager
-def progress_bar(title: str, total: int, shown: bool) -> Iterator[_Bar]:
+def progress_bar(title: str, total: int, shown: bool, done: int = 0) -> Iterator[_Bar]:
     """Shows how many of the samples are done: a bar on a terminal, lines elsewhere."""
+    if done:
+        log.info("%s: %d of %d samples are cached already", title, done, total)
     if not shown or not sys.stderr.isatty():
-        yield _Lines(title, total)
+        yield _Lines(title, total, done)
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True)) as bar:
-        yield _Rich(bar, bar.add_task(title, total=total))
+    with Progress(console=Console(stderr=True)) as bar:  # its columns include the time left
+        yield _Rich(bar, bar.add_task(title, total=total, completed=done))

@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm."""
+"""Networks of torchvision and timm, and those whose weights come in a package."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.error import URLError
 from torch import nn
 
 from .head import fit_head
+from .packaged import WEIGHTS, packaged_network
 
 EXTRAS = {"torchvision": "vision", "timm": "timm"}
 
@@ -84,9 +85,20 @@ def from_timm(name: str, classes: int, channels: int | None, weights: str | None
     return make
 
 
+def from_package(
+    name: str, classes: int, channels: int | None, weights: str | None, settings: Mapping[str, Any]
+) -> Maker:
+    """A network that is installed with its weights."""
+    if name not in WEIGHTS:
+        raise _unknown("packaged", name, list(WEIGHTS))
+    _need_three(f"packaged:{name}", channels)
+    return lambda: packaged_network(name, weights, settings, classes)
+
+
 LIBRARIES: dict[str, Callable[[str, int, int | None, str | None, Mapping[str, Any]], Maker]] = {
     "torchvision": from_torchvision,
     "timm": from_timm,
+    "packaged": from_package,
 }
 
 

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ..data.splits import Splits
+from ..issues.flagging import Flagging
 from ..issues.from_training import rank_training_labels
+from ..issues.memorised import memorised
 from ..issues.ranked_list import LabelIssues
 from ..runtime import checksums, distributed, locks
+from ..runtime.durations import in_words
 from ..runtime.machine import versions
 from ..training.collapse import CollapseWatch
-from ..training.cost import in_words, seconds_per_plain_step, work_of
+from ..training.cost import seconds_per_plain_step, work_of
 from ..training.evaluation import Evaluation
 from ..training.loggers import Logging, Started
 from ..training.loop import EpochRecord, NonFiniteLoss, Position
@@ -224,8 +227,11 @@ def _judged(
     stopped: bool,
 ) -> Outcome:
     summary = summarise(records, prepared.evaluation, data, state="stopped" if stopped else "done")
-    issues = rank_training_labels(method, data, position.history, fdr=prepared.settings.train.fdr)
+    flagging = Flagging.parse(prepared.settings.train.flag, prepared.settings.train.fdr)
+    issues = rank_training_labels(method, data, position.history, flagging=flagging)
     summary["label_errors"] = issues.error_rate_summary()
+    if (why := memorised(position.history, data, issues.evidence)) is not None:
+        summary["memorised"] = why
     if len(data.source.classes) <= SHOWN:
         summary["transition"] = issues.posterior.transition().tolist()
     summary["label_issues"] = int(issues.flagged.sum())
@@ -252,7 +258,8 @@ def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:
         then, now = before.get(table, {}), record[table]
         for key in (*then, *now):
             old, value = then.get(key), now.get(key)
-            if key in ("fdr", "made_by"):  # the length of the list, and what the factory is called: not training
+            # the length of the list, and what the factory is called: not training
+            if key in ("fdr", "flag", "made_by"):
                 continue
             if _as_toml(old) != _as_toml(value):
                 raise RunMismatch(

@@ -46,6 +46,7 @@ class Run:
     example.safetensors  a few training inputs, to export the model with
     vocabulary.json  for texts: the vocabulary that they were encoded with
     suspects.parquet, clean_samples.parquet: the worst labels with their previews, and similar clean samples
+    audit.parquet    samples drawn at random, with their previews, to check how many labels are wrong
     """
 
     def __init__(self, path: Path) -> None:

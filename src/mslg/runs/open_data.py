@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ..data.open import open_named, reading_of, subset
-from ..data.open_clean import open_clean
+from ..data.open_clean import holds_decisions, open_clean
 from ..data.relabel import relabelled
 from ..data.source import Source
 from ..networks.build import default_network, network_factory
@@ -48,6 +49,8 @@ def open_data(
         bundle = bundle._replace(train=subset(bundle.train, settings["subset"]))
     clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
+    if isinstance(clean, Source) and holds_decisions(Path(str(settings["clean"]))):
+        train = replace(train, ids_given=True)  # decisions are about these very samples, by position if not by name
     if settings.get("labels") is not None:
         train = relabelled(train, Path(str(settings["labels"])))
     if (noise := settings.get("noise")) is not None:

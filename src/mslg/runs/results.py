@@ -36,6 +36,7 @@ RESULTS = (
     "classes.json",
     "labels.parquet",
     "suspects.parquet",
+    "audit.parquet",
     "clean_samples.parquet",
     "summary.json",
     CARD,

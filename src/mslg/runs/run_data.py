@@ -15,6 +15,7 @@ from ..data.source import Source
 from ..networks.build import default_network, network_factory
 from ..networks.features import backbone, extract, preparation
 from ..registry import expect_name
+from .image_default import with_image_default
 from .open_data import open_data
 from .settings import Data, Options, Settings
 
@@ -51,8 +52,16 @@ def open_run_data(settings: Settings, options: Options | None = None) -> tuple[S
     """
     options = options or Options()
     data, train, seed = settings.data, settings.train, settings.train.seed
-    given = {key: value for key, value in data.as_dict().items() if value is not None}
-    opened: Any = open_data(given, noise_settings=settings.noise, seed=seed, workers=options.workers)
+
+    def opened_with(data: Data) -> Any:
+        given = {key: value for key, value in data.as_dict().items() if value is not None}
+        return open_data(given, noise_settings=settings.noise, seed=seed, workers=options.workers)
+
+    opened: Any = opened_with(data)
+    settings = with_image_default(settings, opened.train, options.device)
+    if settings.data.size != data.size:
+        opened = opened_with(settings.data)
+    data, train = settings.data, settings.train
     if data.test_from is not None:
         opened = opened._replace(**_held_out_of_train(opened, data, seed))
     elif data.clean_from is not None or data.test is not None:

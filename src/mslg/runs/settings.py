@@ -83,11 +83,18 @@ class Data(Table):
     labels: str | None = _setting(
         None, "Replace the labels of DATA by id: a .csv or .parquet from mslg noise or mslg apply.", panel=DATA
     )
+    label_column: str | None = _setting(None, "What the manifest calls its column of labels.", panel=DATA)
+    text_column: str | None = _setting(None, "What it calls its column of texts.", panel=DATA)
+    path_column: str | None = _setting(None, "What it calls its column of image paths.", panel=DATA)
+    id_column: str | None = _setting(None, "What it calls its column of ids.", panel=DATA)
     corrupt: str | None = _setting(None, "Images that cannot be decoded: error (default) or skip.", panel=DATA)
     noise: str | None = _setting(None, "Corrupt the labels first: see mslg list noises.", panel=DATA)
     rate: float | None = _setting(None, "Fraction of labels to corrupt.", panel=DATA, least=0, below=1 + 1e-9)
     features: str | None = _setting(
-        None, "Run this network once over the data and train a head on its features: named like NETWORK.", panel=METHOD
+        None,
+        "Run this network once over the data and train a head on its features: named like NETWORK. For image files "
+        "without a GPU the default is packaged:efficientnet-lite0 if it is installed; none trains on pixels.",
+        panel=METHOD,
     )
     features_weights: str | None = _setting(None, "weights of the features' network: a file, or a name it knows")
     features_prepare: tuple[str, ...] | None = _setting(None, "how images are prepared for the features' network")
@@ -152,6 +159,12 @@ class Train(Table):
     )
     sync_batch_norm: bool = _setting(False, "with several processes: batch norm over the whole batch")
     seed: int = _setting(0, "Random seed: same seed, same result.", panel=TRAINING, least=0, below=2**62)
+    flag: str | int | None = _setting(
+        None,
+        "How many labels to flag: likelier (another class is likelier; the default), balanced (best precision and "
+        "recall together), expected (as many as are estimated to be wrong), fdr=0.1, or a number such as 500.",
+        panel=REVIEW,
+    )
     fdr: float | None = _setting(
         None,
         "Flag as many labels as possible while keeping the false discovery rate below this, such as 0.1.",

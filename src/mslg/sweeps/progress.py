@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..training.cost import in_words
+from ..runtime.durations import in_words
 from .grid import Cell, Grid
 from .ledger import Finished
 from .pool import Event

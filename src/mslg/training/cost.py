@@ -32,12 +32,3 @@ def work_of(method: Method, data: Splits, epochs: int, first: int = 0) -> float:
     """The work from an epoch to the end, in plain steps."""
     steps = data.steps(method.excluded())
     return sum(steps * method.relative_cost(epoch) for epoch in range(first, epochs))
-
-
-def in_words(seconds: float) -> str:
-    """A duration as a person would say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

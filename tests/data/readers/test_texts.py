@@ -92,7 +92,7 @@ def test_captions_of_images_are_no_inputs(tmp_path: Path, caplog: pytest.LogCapt
         ("text,label\nfine words,a\n,b\n", r"data.csv has no text in row 2 \(after the header\)"),
         (
             "review,label\nfine words,a\nother,b\n",
-            "the columns review are not numeric.*If 'review' contains the texts to classify, rename it to 'text'",
+            "the columns review are not numeric.*If 'review' contains the texts.*say so: --text-column review",
         ),
         ("text,label\n1,a\n2,b\n", "have no words of two letters or more, such as '1'"),
     ],

@@ -62,7 +62,10 @@ def page_of(folder: Path, **options: int) -> Page:
 def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run", summary=STATEMENTS))
     assert "About 20 of 60 labels are wrong" in page.text
-    assert "17 to 24, 90 % interval. 30 are flagged and listed, worst first." in page.text
+    assert (
+        "17 to 24, 90 % interval. 30 are flagged, those for which another class is likelier than the given one"
+        in page.text
+    )
     assert "Of the first 60 on the list, about 34 % (28 to 40) are wrong." in page.text
     assert "Estimated on 40 clean samples with given and verified labels." in page.text
     assert "It helped a great deal." in page.text

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from ..images import EXTENSIONS
+from ..images import EXTENSIONS, HEIC, reads_heic
 from .bundle import Bundle
 from .from_table import image_bundle
 from .options import Reading
+
+log = logging.getLogger("mslg")
 
 SPLITS = ("train", "test")
 
@@ -25,7 +28,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     divided = "train" in tops and set(tops) <= set(SPLITS)
     rows = []
     for split in SPLITS if divided else [""]:
-        for name in sorted(images_below(path / split)):
+        for name in _readable(sorted(images_below(path / split)), path):
             below = name.split("/")
             if len(below) < 2:
                 raise ValueError(
@@ -46,6 +49,15 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
         )
     table["label"] = table["class"].map({name: number for number, name in enumerate(classes)})
     return image_bundle(table, path, classes, reading, name=str(path))
+
+
+def _readable(names: list[str], path: Path) -> list[str]:
+    """The names without HEIC photos where no decoder is installed: they are counted in a warning."""
+    heic = [name for name in names if name.lower().endswith(HEIC)]
+    if not heic or reads_heic():
+        return names
+    log.warning("%s: %d HEIC photos are left out; to read them: pip install 'mslg[heic]'", path, len(heic))
+    return [name for name in names if name not in set(heic)]
 
 
 def images_below(top: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""CSV and Parquet manifests: one row per sample, with the path of an image, a text, or numeric features.
+"""CSV, TSV, Excel and Parquet manifests: one row per sample, with the path of an image, a text, or numeric features.
 
 path    an image, relative to the manifest and below its folder (also accepted: `file_name`)
 text    a text to classify, where there is no path
@@ -13,8 +13,9 @@ from __future__ import annotations
 import csv
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ log = logging.getLogger("mslg")
 LABELS = ("label", "verified_label", "true_label")
 KNOWN = ("path", "text", *LABELS, "id", "split")
 SPLITS = ("train", "test")
-KINDS = (".csv", ".parquet")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+KINDS = (*SEPARATORS, ".parquet", ".xlsx")
 
 
 def manifest(path: Path, *, reading: Reading, inputs_needed: bool = True) -> Bundle:
@@ -49,7 +51,8 @@ def manifest(path: Path, *, reading: Reading, inputs_needed: bool = True) -> Bun
     inputs are needed, a table of labels will do, whatever other columns it has."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass the path of a .csv or .parquet with path and label")
-    return table_of_samples(_read(path), path.name, path.parent, reading=reading, inputs_needed=inputs_needed)
+    table = _read(path, reading.columns)
+    return table_of_samples(table, path.name, path.parent, reading=reading, inputs_needed=inputs_needed)
 
 
 def table_of_samples(
@@ -86,7 +89,7 @@ def unlabelled_table(
         reading: how inputs are read.
         columns: the features, in the order of the training table; not for texts and images.
     """
-    table, name = _read(path), path.name
+    table, name = _read(path, reading.columns), path.name
     if not len(table):
         raise ValueError(f"{name} has no rows")
     ids = table["id"].tolist() if "id" in table else None
@@ -137,24 +140,27 @@ def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
         raise ValueError(f"{name} has no {column} in row {row + 1} (after the header); fill it in or remove the row")
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
     try:
         regular(path)
         if path.suffix == ".parquet":
             table = read_parquet(path)
         else:
-            names = [str(column) for column in pd.read_csv(path, nrows=0).columns]
+            read: Any = _excel if path.suffix == ".xlsx" else partial(pd.read_csv, sep=SEPARATORS[path.suffix])
+            names = [str(column) for column in read(path, nrows=0).columns]
             # Class names such as NA or 007 are text, so the types of known columns are not inferred.
-            text: dict[str, Any] = {column: str for column in names if column in (*KNOWN, "file_name")}
+            known = (*KNOWN, "file_name", *named.values())
+            text: dict[str, Any] = {column: str for column in names if column in known}
             missing: dict[str, list[str]] = {column: [""] for column in text}
             numbers = {column: ["", "NA", "NaN", "nan"] for column in names if column not in text}
-            table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
+            table = read(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
             for column in text:
                 table[column] = table[column].map(unescaped, na_action="ignore")
     except (ValueError, OSError, pa.ArrowException, MemoryError, OverflowError, csv.Error) as error:
         raise ValueError(
-            f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8) or .parquet"
+            f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8), .tsv or .parquet"
         ) from error
+    table = _renamed(table, named, path.name)
     if "path" not in table and "file_name" in table:
         table = table.rename(columns={"file_name": "path"})
     for column in ("path", "id", "split"):
@@ -162,6 +168,31 @@ def _read(path: Path) -> pd.DataFrame:
             _refuse_missing(table, column, path.name)
         if column in table and not pd.api.types.is_string_dtype(table[column]):
             table[column] = table[column].astype(str)
+    return table
+
+
+def _excel(path: Path, **how: Any) -> Any:
+    """The first sheet of an Excel file."""
+    try:
+        return pd.read_excel(path, engine="openpyxl", **how)
+    except ImportError as error:
+        raise ImportError(
+            f"{path} is an Excel file; to read it: pip install 'mslg[excel]', or save it as .csv"
+        ) from error
+
+
+def _renamed(table: pd.DataFrame, named: Mapping[str, str], name: str) -> pd.DataFrame:
+    """The table with the columns named by the user under the usual names. A clean set may have the usual names."""
+    for usual, own in named.items():
+        if own == usual or (own not in table and usual in table):
+            continue
+        if own not in table:
+            close = get_close_matches(own, [str(column) for column in table], n=1, cutoff=0.6)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise ValueError(
+                f"{name} has no column '{own}' (--{usual}-column); it has: {', '.join(map(str, table.columns))}.{hint}"
+            )
+        table = table.drop(columns=[usual], errors="ignore").rename(columns={own: usual})
     return table
 
 
@@ -174,7 +205,7 @@ def _check_columns(columns: list[str], name: str) -> None:
         own = [str(column) for column in columns if column not in KNOWN]  # known ones mean something else
         usual = [column for column in own if column.lower() in ("class", "target", "y", "category", "labels")]
         close = usual or get_close_matches("label", own, n=1, cutoff=0.5)
-        hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
+        hint = f" Did you mean '{close[0]}'? Say so: --label-column {close[0]}." if close else ""
         raise ValueError(f"{name} has no column 'label'; it has: {', '.join(map(str, columns))}.{hint}")
 
 
@@ -255,9 +286,9 @@ def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
     if texts or not columns:
         close = get_close_matches("path", texts, n=1, cutoff=0.5)
-        hint = f" Did you mean '{close[0]}'? Rename it." if close else ""
+        hint = f" Did you mean '{close[0]}'? Say so: --path-column {close[0]}." if close else ""
         if texts and not close:
-            hint = f" If '{texts[0]}' contains the texts to classify, rename it to 'text'."
+            hint = f" If '{texts[0]}' contains the texts to classify, say so: --text-column {texts[0]}."
         which = f"the columns {', '.join(texts)} are not numeric" if texts else "there are no others"
         raise ValueError(
             f"{name} has no column 'path', so its other columns must be features, but {which}; "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ...registry import expect_name
 from ..images import Frame
@@ -24,6 +25,7 @@ class Reading:
         frame: the frame of another set, to get images of the same shape.
         words: the size of the vocabulary, for texts.
         vocabulary: the vocabulary of another set, to get the same encoding.
+        columns: what a manifest calls its columns: {"label": "species"}.
     """
 
     size: int | None = None
@@ -33,6 +35,7 @@ class Reading:
     frame: Frame | None = None
     words: int = WORDS
     vocabulary: Vocabulary | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         expect_name("value of corrupt", self.corrupt, CORRUPT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .embedded_json import embedded_size
 
 BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
 SMALLER = (128, 80)  # pixels: sizes of pictures tried in turn if the page is too large
+AUDIT = "audit.parquet"
 PNG = b"\x89PNG"
 
 Card = dict[str, Any]
@@ -31,13 +32,18 @@ class Cards:
     epochs: list[int]
     ids: list[str]  # of all suspects of the run
     missing: str | None = None  # why there are none
+    audit: list[Card] = field(default_factory=list)  # samples drawn at random
 
     def payload(self) -> dict[str, Any]:
         """The JSON of the page, with only those clean samples that are referred to."""
-        named = sorted({place for card in self.shown for place in card["nearest"]})
+        everything = [*self.shown, *self.audit]
+        named = sorted({place for card in everything for place in card["nearest"]})
         place = {old: new for new, old in enumerate(named)}
-        shown = [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in self.shown]
-        return {"cards": shown, "clean": [self.clean[old] for old in named], "epochs": self.epochs}
+        shown, audit = (
+            [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in cards]
+            for cards in (self.shown, self.audit)
+        )
+        return {"cards": shown, "audit": audit, "clean": [self.clean[old] for old in named], "epochs": self.epochs}
 
 
 def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
@@ -53,18 +59,30 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
     clean = pq.read_table(verified).to_pylist() if verified.exists() else []
     place = {row["id"]: number for number, row in enumerate(clean)}
     number = {name: at for at, name in enumerate(classes)}
+    drawn = pq.read_table(folder / AUDIT).to_pylist() if most and (folder / AUDIT).exists() else []
     return Cards(
         [_card(row, number, place) for row in rows],
         [{"id": row["id"], "label": number[row["verified_label"]], "view": _view(row)} for row in clean],
         [epoch + 1 for epoch in rows[0]["history_epochs"]] if rows else [],
         ids,
         None if rows else "The page was made without samples (--cards 0).",
+        [_card(row, number, place) for row in drawn],
     )
+
+
+def audit_card(name: str, given: int, kind: str, content: bytes) -> Card:
+    """A sample about which nothing is known but its given label."""
+    view = _view({"view_kind": kind, "view": content})
+    facts: Card = {"rank": 0, "quality": None, "soft": [], "history": [], "guesses": [], "nearest": []}
+    return {"id": name, "given": given, "suggested": given, "predicted": given, **facts, "view": view}
 
 
 def smaller(cards: Cards, side: int) -> Cards:
     """The same with pictures of at most `side` pixels."""
-    return replace(cards, shown=[{**card, "view": _shrunk(card["view"], side)} for card in cards.shown])
+    shown, audit = (
+        [{**card, "view": _shrunk(card["view"], side)} for card in part] for part in (cards.shown, cards.audit)
+    )
+    return replace(cards, shown=shown, audit=audit)
 
 
 def fitting(cards: Cards, room: int) -> Cards:

@@ -12,7 +12,12 @@ FIRST = 200  # depth of the list whose precision is in the headline
 MATRIX = 30  # classes up to which the transition matrix is shown as a matrix
 PAIRS = 30  # its largest entries that are listed otherwise
 
-STATES = {"done": "finished", "stopped": "stopped early, at the end of its time budget", "failed": "failed"}
+STATES = {
+    "started": "not trained yet",
+    "done": "finished",
+    "stopped": "stopped early, at the end of its time budget",
+    "failed": "failed",
+}
 BASES = {
     "pairs": "estimated on {} clean samples with given and verified labels",
     "injected": "estimated on {} clean samples with injected noise",
@@ -51,24 +56,63 @@ class Headline(NamedTuple):
     sentences: list[str]
 
 
+def is_stated(run: ReportData) -> bool:
+    """Whether the number of wrong labels is known: it takes clean samples with given and verified labels. Estimates
+    from a clean set without given labels were wrong by factors where the network memorises."""
+    errors: Mapping[str, Any] = run.summary.get("label_errors") or {}
+    return errors.get("basis") == "pairs" and (errors.get("count") or {}).get("estimate") is not None
+
+
 def headline(run: ReportData) -> Headline:
     """How many labels are wrong, and how far to trust the list."""
     errors: Mapping[str, Any] = run.summary.get("label_errors") or {}
     found, all_ = run.labels.flagged, run.labels.samples
-    count = errors.get("count") or {}
-    if (estimate := count.get("estimate")) is None:
-        return Headline(f"{found:,} of {all_:,} labels look wrong", [])
-    sentences = [f"{count['low']:,.0f} to {count['high']:,.0f}, 90 % interval."] if count.get("low") is not None else []
-    sentences[0:1] = [" ".join([*sentences, f"{found:,} are flagged and listed, worst first."])]
+    if run.summary.get("state") == "started":
+        why = (
+            f"Nobody knows yet. Check {len(run.cards.audit)} random ones, which takes about ten minutes. That gives an "
+            "estimate with an interval, and clean samples with given and verified labels to train with."
+        )
+        return Headline(f"How many of these {all_:,} labels are wrong?", [why])
+    warnings = [run.summary["memorised"]] if run.summary.get("memorised") else []
+    if not is_stated(run):
+        unknown = (
+            f"How many are wrong in all is not known. Check {len(run.cards.audit)} random ones below to learn it."
+            if run.cards.audit
+            else "How many are wrong in all is not known: check some random ones (mslg start DATA)."
+        )
+        worth = "This run had no clean samples: the list is a guess of the network about its own data." * _is_auto(run)
+        return Headline(f"{found:,} of {all_:,} labels look wrong", [*warnings, *([worth] if worth else []), unknown])
+    count = errors["count"]
+    sentences = [f"{found:,} are flagged, {_flag_words(run)}, and listed worst first."]
+    if count.get("low") is not None:
+        sentences[0] = f"{count['low']:,.0f} to {count['high']:,.0f}, 90 % interval. {sentences[0]}"
     if (first := _at_depth(errors)) is not None:
         sentences.append(f"Of the first {first['depth']:,} on the list, about {_about(first)} are wrong.")
     flagged = errors.get("flagged") or {}
     if flagged.get("estimate") is not None:
         sentences.append(f"Of all {flagged['depth']:,} flagged, about {_about(flagged)} are.")
-    basis = BASES.get(str(errors.get("basis")), "").format(f"{errors.get('samples') or 0:,}")
-    if basis:
-        sentences.append(f"{basis[0].upper()}{basis[1:]}.")
-    return Headline(f"About {estimate:,.0f} of {all_:,} labels are wrong", sentences)
+    sentences.append(f"{BASES['pairs'].format(format(errors.get('samples') or 0, ','))}.".capitalize())
+    title = f"About {count['estimate']:,.0f} of {all_:,} labels are wrong"
+    return Headline(title, [*warnings, *sentences])
+
+
+def _is_auto(run: ReportData) -> bool:
+    return bool(run.config.get("data", {}).get("clean") == "auto")
+
+
+def _flag_words(run: ReportData) -> str:
+    """What the number of flagged labels means."""
+    settings = {**run.config.get("train", {}), **run.config.get("issues", {})}
+    flag, fdr = settings.get("flag"), settings.get("fdr")
+    if fdr is not None or str(flag).startswith("fdr="):
+        return f"as many as keep the false discovery rate below {fdr if fdr is not None else str(flag)[4:]}"
+    if flag == "expected":
+        return "as many as are estimated to be wrong"
+    if flag == "balanced":
+        return "as many as balance precision and recall best"
+    if flag not in (None, "likelier"):
+        return "as many as were asked for"
+    return "those for which another class is likelier than the given one"
 
 
 def tiles(run: ReportData) -> list[Tile]:
@@ -89,6 +133,20 @@ def tiles(run: ReportData) -> list[Tile]:
     if clean:
         found.append(Tile(f"{clean:,}", "clean samples", _parts(parts)))
     return found
+
+
+def verdict_words(comparison: Mapping[str, Any]) -> str:
+    """The comparison in a few words, before its numbers."""
+    helped = comparison.get("helped")
+    best = min(
+        (control["difference"] for control in comparison["controls"] if control.get("difference") is not None),
+        default=None,
+    )
+    if helped is True and best is not None:
+        return f"It helped: {100 * best:+.1f} points."
+    if helped is False:
+        return "It did not help."
+    return "No difference shown."
 
 
 def missing(run: ReportData) -> list[str]:

@@ -35,7 +35,7 @@ def render(run: ReportData, budget: int = BUDGET) -> bytes:
     if len(page) <= budget:
         return page
     payload = run.cards.payload()
-    rest = len(page) - sum(map(embedded_size, [*payload["cards"], *payload["clean"]]))
+    rest = len(page) - sum(map(embedded_size, [*payload["cards"], *payload["audit"], *payload["clean"]]))
     return _page(replace(run, cards=fitting(run.cards, budget - rest)))
 
 
@@ -66,6 +66,9 @@ def _page(run: ReportData) -> bytes:
         points=_points,
         shown_pairs={(card["given"], card["suggested"]) for card in run.cards.shown},
         cards=len(run.cards.shown),
+        audit=len(run.cards.audit),
+        flagged=sum(card["given"] != card["suggested"] for card in run.cards.shown),
+        stated=findings.is_stated(run),
         why=_why(run.cards),
         rows=ROWS,
         most_rows=MOST_ROWS,
@@ -77,14 +80,16 @@ def _data(run: ReportData) -> dict[str, Any]:
     return {
         "fingerprint": run.fingerprint,
         "run": run.name,
-        "classes": run.classes if run.cards.shown else [],
+        "classes": run.classes if run.cards.shown or run.cards.audit else [],
+        "samples": run.labels.samples,
+        "stated": findings.is_stated(run),
         "precision": findings.list_precision(run),
         **run.cards.payload(),
     }
 
 
 def _why(cards: Cards) -> str | None:
-    if cards.shown:
+    if cards.shown or cards.audit:
         return None
     return cards.missing or "The samples are too large for a page: read them in suspects.parquet."
 

@@ -11,10 +11,18 @@ from typing import Any
 from ...issues import labels_file
 from ...runs.finished import read_config, read_json, reading, require_finished
 from ...runtime import checksums
-from .cards import Cards, read_cards
+from .cards import AUDIT, Cards, read_cards
 from .label_counts import LabelCounts, count_labels
 
-READ = ("classes.json", "summary.json", labels_file.NAME, "suspects.parquet", "clean_samples.parquet", "metrics.jsonl")
+READ = (
+    "classes.json",
+    "summary.json",
+    labels_file.NAME,
+    "suspects.parquet",
+    AUDIT,
+    "clean_samples.parquet",
+    "metrics.jsonl",
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,6 @@ def _read(folder: Path, cards: int) -> ReportData:
     settings = (folder / "config.toml").read_bytes()
     classes = [str(name) for name in read_json(folder / "classes.json")["classes"]]
     found = read_cards(folder, classes, most=cards)
-    digest = hashlib.sha256(settings)
-    digest.update("\0".join(found.ids).encode())
     return ReportData(
         name=folder.resolve().name,
         settings=settings.decode(),
@@ -56,8 +62,15 @@ def _read(folder: Path, cards: int) -> ReportData:
         classes=classes,
         labels=count_labels(folder, classes),
         cards=found,
-        fingerprint=digest.hexdigest()[:16],
+        fingerprint=fingerprint_of(settings, found.ids),
     )
+
+
+def fingerprint_of(settings: bytes, ids: list[str]) -> str:
+    """The key of the decisions in the browser."""
+    digest = hashlib.sha256(settings)
+    digest.update("\0".join(ids).encode())
+    return digest.hexdigest()[:16]
 
 
 def _history(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from torch.optim import Optimizer
 from ...data.splits import Splits
 from ...methods import METHODS
 from ...runtime.distributed import broadcast_object
-from ...training.cost import in_words, seconds_per_plain_step, work_of
+from ...runtime.durations import in_words
+from ...training.cost import seconds_per_plain_step, work_of
 from ...training.evaluation import predictions
 from ...training.method import Method, Task
 from ...training.progress import Progress

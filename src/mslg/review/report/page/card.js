@@ -6,28 +6,37 @@ const corrected = (card) => card.given !== card.suggested;
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
+  if (card.quality === null) return given;
   if (!flagged(card)) return `${given}, not flagged`;
   return corrected(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, no other class is likelier`;
 }
 
 function showCard(card, decision) {
   byId("card-title").replaceChildren("Sample ", named(card.id));
-  byId("card-rank").textContent = `rank ${count(card.rank + 1)}`;
+  byId("card-rank").textContent = card.quality === null ? "" : `rank ${count(card.rank + 1)}`;
   byId("card-path").replaceChildren(...(card.path && card.path !== card.id ? [named(card.path, 120)] : []));
   byId("view").replaceChildren(fullView(card));
   byId("labels").replaceChildren(
     ...label("Given", "given", card.given),
-    ...label("Suggested", "suggested", card.suggested),
+    ...(card.quality === null ? [] : label("Suggested", "suggested", card.suggested)),
     ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
     ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
-    element("dt", { title: "Probability that the given label is right" }, "Quality"),
-    element("dd", { class: "quality-row" }, bar(card.quality, "quality"), element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2))),
+    ...(card.quality === null ? [] : quality(card)),
   );
+  for (const place of ["soft", "history", "nearest"]) byId(place).previousElementSibling.hidden = byId(place).hidden = card.quality === null;
   byId("soft").replaceChildren(...card.soft.map((entry, place) => softBar(card, entry, place)));
   byId("history").replaceChildren(...history(card));
   const nearest = card.nearest.map((place) => cleanSample(card, data.clean[place]));
   byId("nearest").replaceChildren(...(nearest.length ? nearest : [element("li", { class: "none" }, "None.")]));
   showDecision(card, decision);
+}
+
+function quality(card) {
+  const number = element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2));
+  return [
+    element("dt", { title: "Probability that the given label is right, by all evidence: predictions, noise and given label" }, "Quality"),
+    element("dd", { class: "quality-row" }, bar(card.quality, "quality"), number),
+  ];
 }
 
 function showDecision(card, decision) {

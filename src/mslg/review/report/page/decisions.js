@@ -28,6 +28,44 @@ const storage = {
   },
 };
 
+// Where the page comes from `mslg review`, every change goes to its server at once, and is sent again until it arrived.
+const remote = {
+  token: document.querySelector('meta[name="mslg-token"]')?.content,
+  waiting: [],
+  problem: false,
+  push(rows) {
+    if (!this.token) return;
+    this.waiting.push(...rows);
+    this.send();
+  },
+  async send() {
+    if (!this.waiting.length || this.busy) return;
+    this.busy = true;
+    const rows = this.waiting.splice(0);
+    try {
+      const answer = await fetch("/decisions", { method: "POST", headers: { "X-Token": this.token, "Content-Type": "application/json" }, body: JSON.stringify(rows) });
+      if (!answer.ok) throw new Error(await answer.text());
+      this.problem = false;
+    } catch {
+      this.waiting.unshift(...rows);
+      this.problem = true;
+      window.setTimeout(() => this.send(), 2000);
+    }
+    this.busy = false;
+    if (!this.problem) this.send();
+  },
+  async fetched() {
+    if (!this.token || this.waiting.length || this.busy) return null;
+    try {
+      const answer = await fetch("/decisions", { headers: { "X-Token": this.token } });
+      return answer.ok && !this.waiting.length && !this.busy ? await answer.json() : null;
+    } catch {
+      this.problem = true;
+      return null;
+    }
+  },
+};
+
 class Decisions {
   constructor(cards, key) {
     this.cards = new Map(cards.map((card) => [card.id, card]));
@@ -42,7 +80,8 @@ class Decisions {
     this.decided = new Map(known.map(([id, kind, label]) => [id, { kind, label }]));
   }
 
-  save() {
+  save(ids) {
+    remote.push(ids.map((id) => ({ id, ...this.decided.get(id) })));
     storage.write(this.key, [...this.decided].map(([id, { kind, label }]) => [id, kind, label]));
   }
 
@@ -54,7 +93,7 @@ class Decisions {
   decide(changes) {
     this.past.push(changes.map(([card]) => [card.id, this.decided.get(card.id)]));
     for (const [card, kind, label] of changes) this.decided.set(card.id, { kind, label });
-    this.save();
+    this.save(changes.map(([card]) => card.id));
   }
 
   // The card that was changed first, or null if there is nothing to undo.
@@ -65,12 +104,21 @@ class Decisions {
       if (before) this.decided.set(id, before);
       else this.decided.delete(id);
     }
-    this.save();
+    this.save(change.map(([id]) => id));
     return this.cards.get(change[0][0]);
   }
 
-  rows() {
-    return [...this.cards.values()]
+  // What other browsers have decided, by way of the server.
+  merge(rows) {
+    const known = rows.filter(({ id, kind }) => this.cards.has(id) && kind in KINDS);
+    const same = known.length === this.decided.size && known.every(({ id, kind, label }) => this.decided.get(id)?.kind === kind && this.decided.get(id)?.label === label);
+    if (same) return false;
+    this.decided = new Map(known.map(({ id, kind, label }) => [id, { kind, label }]));
+    return true;
+  }
+
+  rows(cards = [...this.cards.values()]) {
+    return cards
       .filter((card) => this.decided.has(card.id))
       .map((card) => {
         const { kind, label } = this.decided.get(card.id);
@@ -78,9 +126,9 @@ class Decisions {
       });
   }
 
-  csv() {
+  csv(cards) {
     const cell = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    return [COLUMNS, ...this.rows()].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+    return [COLUMNS, ...this.rows(cards)].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
   }
 
   json() {

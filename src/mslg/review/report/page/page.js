@@ -18,16 +18,21 @@ function setUpTheme() {
   tell();
 }
 
-const reviewing = () => window.location.hash === "#review";
+const checking = () => window.location.hash === "#check";
+const reviewing = () => window.location.hash === "#review" || checking();
+
+let review = null;
 
 function setUpParts() {
   const show = () => {
-    for (const part of ["summary", "review"]) {
-      const shown = (part === "review") === reviewing();
-      byId(part).hidden = !shown;
-      if (shown) byId(`to-${part}`).setAttribute("aria-current", "page");
-      else byId(`to-${part}`).removeAttribute("aria-current");
+    byId("summary").hidden = reviewing();
+    byId("review").hidden = !reviewing();
+    const here = checking() ? "check" : reviewing() ? "review" : "summary";
+    for (const part of ["summary", "check", "review"]) {
+      if (part === here) byId(`to-${part}`)?.setAttribute("aria-current", "page");
+      else byId(`to-${part}`)?.removeAttribute("aria-current");
     }
+    if (reviewing()) review?.show(here);
     window.scrollTo(0, 0);
   };
   window.addEventListener("hashchange", show);
@@ -41,7 +46,7 @@ function save(name, kind, text) {
 }
 
 function setUpReview() {
-  const review = new Review();
+  review = new Review();
   const chooser = new Chooser(review);
   const actions = {
     a: () => review.decide("accept"),
@@ -49,6 +54,7 @@ function setUpReview() {
     r: () => chooser.open(),
     x: () => review.decide("remove"),
     s: () => review.decide("skip"),
+    m: () => review.card && review.pick(review.card),
     u: () => review.undo(),
     j: () => review.move(1),
     ArrowRight: () => review.move(1),
@@ -61,6 +67,11 @@ function setUpReview() {
   };
   const buttons = { accept: "a", keep: "k", relabel: "r", remove: "x", skip: "s", undo: "u", next: "j", before: "p", "open-help": "?" };
   for (const [id, key] of Object.entries(buttons)) byId(id).addEventListener("click", actions[key]);
+  byId("pick-all").addEventListener("click", () => review.pickAll());
+  byId("bulk-accept").addEventListener("click", () => review.decideSelected("accept"));
+  byId("bulk-keep").addEventListener("click", () => review.decideSelected("keep"));
+  byId("bulk-undo").addEventListener("click", () => review.undo());
+  byId("save-audit").addEventListener("click", () => save("audit.csv", "text/csv", review.decisions.csv(data.audit)));
   byId("page-before").addEventListener("click", () => review.turn(-1));
   byId("page-after").addEventListener("click", () => review.turn(1));
   for (const field of FIELDS) byId(field).addEventListener(field === "search" ? "input" : "change", () => review.refresh());
@@ -92,6 +103,7 @@ function setUpReview() {
   for (const button of document.querySelectorAll("[data-pair]")) {
     button.addEventListener("click", () => {
       const [given, suggested] = button.dataset.pair.split(",");
+      review.show("review");
       byId("clear").click();
       for (const [field, value] of [["given", given], ["suggested", suggested]]) byId(field).value = value;
       review.refresh();
@@ -104,12 +116,21 @@ function setUpReview() {
     review.refresh();
   });
   window.addEventListener("beforeunload", (event) => {
-    if (storage.problem && review.decisions.decided.size) event.preventDefault();
+    if (remote.token ? remote.waiting.length : storage.problem && review.decisions.decided.size) event.preventDefault();
   });
+  if (remote.token) {
+    const update = async () => {
+      const rows = await remote.fetched();
+      if (rows && review.decisions.merge(rows)) review.refresh();
+      byId("kept").textContent = remote.problem ? "The server does not answer: decisions wait in this page." : "Decisions are saved to decisions.csv in the run's folder as you make them.";
+    };
+    update();
+    window.setInterval(update, 3000);
+  }
   byId("filters").open = window.innerWidth > 720;
 }
 
 setUpTheme();
 setUpParts();
-if (data.cards.length) setUpReview();
+if (data.cards.length || data.audit.length) setUpReview();
 for (const button of document.querySelectorAll("dialog .close")) button.addEventListener("click", () => button.closest("dialog").close());

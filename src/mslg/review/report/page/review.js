@@ -11,18 +11,33 @@ const ORDERS = {
   quality: (left, right) => right.quality - left.quality || left.rank - right.rank,
   pair: (left, right) => left.given - right.given || left.suggested - right.suggested || left.rank - right.rank,
 };
-const FIELDS = ["given", "suggested", "depth", "state", "which", "kind", "search", "order"];
+const FIELDS = ["given", "suggested", "depth", "sure", "state", "which", "kind", "search", "order"];
 // A digit chooses one of the soft label's first classes, unless classes are named by digits: then it is typed.
 const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
 
 class Review {
   constructor() {
-    this.cards = data.cards;
+    this.lists = { review: data.cards, check: data.audit };
+    this.part = checking() || !data.cards.length ? "check" : "review";
+    this.cards = this.lists[this.part];
     this.key = `mslg-report-${data.fingerprint}`;
-    this.decisions = new Decisions(this.cards, this.key);
+    this.decisions = new Decisions([...data.audit, ...data.cards], this.key);
+    this.picked = new Set();
     this.fillFilters();
     this.card = null;
     this.recall();
+    this.refresh();
+  }
+
+  // The suspects, or the samples drawn at random.
+  show(part) {
+    if (part === this.part || !this.lists[part].length) return;
+    this.part = part;
+    this.cards = this.lists[part];
+    this.picked.clear();
+    this.list = null;
+    this.card = null;
+    this.fillFilters();
     this.refresh();
   }
 
@@ -31,12 +46,18 @@ class Review {
       const times = new Map();
       for (const card of this.cards) times.set(card[key], (times.get(card[key]) ?? 0) + 1);
       const classes = [...times.keys()].sort((left, right) => left - right);
-      byId(field).append(...classes.map((number) => element("option", { value: number }, `${short(className(number), 40)} (${times.get(number)})`)));
+      byId(field).replaceChildren(
+        element("option", { value: "" }, "any class"),
+        ...classes.map((number) => element("option", { value: number }, `${short(className(number), 40)} (${times.get(number)})`)),
+      );
     }
     const depths = [10, 25, 50, 100, 200, 500, 1000].filter((depth) => depth < this.cards.length);
-    byId("depth").append(...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)));
-    byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
-    if (this.cards.every((card) => !flagged(card))) byId("which").value = "all";
+    byId("depth").replaceChildren(
+      element("option", { value: "" }, "all on this page"),
+      ...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)),
+    );
+    if (byId("state").options.length < 4) byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
+    byId("which").value = this.part === "check" || this.cards.every((card) => !flagged(card)) ? "all" : "flagged";
     byId("kinds").hidden = this.cards.every((card) => !card.kind);
   }
 
@@ -49,7 +70,8 @@ class Review {
       if (typeof value !== "string") continue;
       if (place.tagName !== "SELECT" || [...place.options].some((option) => option.value === value)) place.value = value;
     }
-    this.card = this.decisions.cards.get(before.card) ?? null;
+    if (this.part === "check") byId("which").value = "all"; // what was drawn at random is checked as a whole
+    this.card = this.cards.find((card) => card.id === before.card) ?? null;
   }
 
   remember() {
@@ -59,13 +81,14 @@ class Review {
 
   // The samples that the filters let through, apart from what was decided about them.
   selected() {
-    const { given, suggested, depth, which, kind, search } = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
+    const { given, suggested, depth, sure, which, kind, search } = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
     const wanted = search.trim().toLowerCase();
     return this.cards.filter(
       (card) =>
         (given === "" || card.given === Number(given)) &&
         (suggested === "" || card.suggested === Number(suggested)) &&
-        (depth === "" || card.rank < Number(depth)) &&
+        (depth === "" || this.part === "check" || card.rank < Number(depth)) &&
+        (sure === "" || card.quality < Number(sure)) &&
         (which === "all" || flagged(card) || kind !== "") &&
         (kind === "" || card.kind === kind) &&
         (wanted === "" || card.id.toLowerCase().includes(wanted)),
@@ -77,7 +100,9 @@ class Review {
     const chosen = STATES[state] ?? ((decision) => decision?.kind === state);
     const selected = this.selected();
     const at = this.list ? Math.max(0, this.list.indexOf(this.card)) : 0;
-    this.list = selected.filter((card) => chosen(this.decisions.of(card))).sort(ORDERS[byId("order").value]);
+    this.list = selected.filter((card) => chosen(this.decisions.of(card)));
+    // A random draw stays in its random order unless another one is asked for.
+    if (this.part === "review" || byId("order").value !== "rank") this.list.sort(ORDERS[byId("order").value]);
     // A sample that has left the list is followed by the one that took its place.
     if (!this.list.includes(this.card)) this.card = this.list[Math.min(at, this.list.length - 1)] ?? null;
     this.selection = selected;
@@ -90,15 +115,27 @@ class Review {
     byId("progress").value = reviewed;
     byId("reviewed").textContent = `${count(reviewed)} of ${count(this.selection.length)} reviewed`;
     byId("found").textContent = `${count(this.list.length)} ${this.list.length === 1 ? "sample" : "samples"} listed`;
-    byId("precision").textContent = this.precision();
+    byId("review-title").textContent = this.part === "check" ? "Random check" : "Review";
+    byId("precision").textContent = this.part === "check" ? "" : this.precision();
+    this.drawAudit();
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
     for (const id of ["save-csv", "save-json"]) byId(id).disabled = this.decisions.decided.size === 0;
-    byId("undo").disabled = this.decisions.past.length === 0;
+    for (const id of ["undo", "bulk-undo"]) byId(id).disabled = this.decisions.past.length === 0;
+    const several = [...this.picked].filter((card) => this.list.includes(card));
+    byId("bulk-accept").disabled = !several.some(corrected);
+    byId("bulk-accept").textContent = `Accept ${several.length ? count(several.filter(corrected).length) : ""} suggested`;
+    byId("bulk-keep").disabled = !several.length;
+    byId("bulk-keep").textContent = `Keep ${several.length ? count(several.length) : ""} given`;
+    byId("pick-all").textContent = several.length ? `Clear selection (${count(several.length)})` : `Select all ${count(this.list.length)} listed`;
+    byId("pick-all").setAttribute("aria-pressed", String(several.length > 0));
     if (this.card) {
       if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
       else showDecision(this.card, this.decisions.of(this.card));
       byId("accept").disabled = !corrected(this.card);
+      const key = (letter) => element("kbd", { "aria-hidden": "true" }, letter);
+      byId("accept").replaceChildren(...(corrected(this.card) ? ["Accept ", classNamed(this.card.suggested, 20)] : ["Nothing suggested"]), " ", key("a"));
+      byId("keep").replaceChildren("Keep ", classNamed(this.card.given, 20), " ", key("k"));
       byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
     }
     this.drawnCard = this.card;
@@ -127,8 +164,11 @@ class Review {
     const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
     const attributes = { type: "button", class: "tile", "aria-label": told, "aria-current": card === this.card ? "true" : null };
     const button = element("button", attributes, element("span", { class: "face" }, thumbnail(card.view)), caption, mark);
-    button.addEventListener("click", () => this.goTo(card));
-    return element("li", {}, button);
+    button.addEventListener("click", (event) => (event.ctrlKey || event.metaKey || event.shiftKey ? this.pick(card, event.shiftKey) : this.goTo(card)));
+    const box = element("input", { type: "checkbox", class: "pick", "aria-label": `Select ${short(card.id, 40)}`, tabindex: "-1" });
+    box.checked = this.picked.has(card);
+    box.addEventListener("click", (event) => this.pick(card, event.shiftKey));
+    return element("li", { class: this.picked.has(card) ? "picked" : null }, button, box);
   }
 
   // Of the first samples that are all reviewed: how many were wrong, next to the run's estimate.
@@ -149,6 +189,50 @@ class Review {
     if (!stated) return found;
     const range = stated.low === undefined ? "" : ` (${percent(stated.low)} to ${percent(stated.high)})`;
     return `${found} The run's estimate was ${percent(stated.estimate)}${range} for the first ${count(stated.depth)}.`;
+  }
+
+  // Selects a sample or takes it out; with shift, all between the last one and this.
+  pick(card, through = false) {
+    const [from, to] = [this.list.indexOf(this.lastPicked), this.list.indexOf(card)].sort((left, right) => left - right);
+    if (through && from >= 0) for (const each of this.list.slice(from, to + 1)) this.picked.add(each);
+    else if (this.picked.has(card)) this.picked.delete(card);
+    else this.picked.add(card);
+    this.lastPicked = card;
+    this.draw();
+  }
+
+  pickAll() {
+    const any = this.list.some((card) => this.picked.has(card));
+    this.picked = new Set(any ? [] : this.list);
+    this.draw();
+  }
+
+  // One decision about all selected samples, undone at once.
+  decideSelected(kind) {
+    const chosen = this.list.filter((card) => this.picked.has(card) && (kind === "keep" || corrected(card)));
+    if (!chosen.length) return announce("No sample is selected.");
+    this.decisions.decide(chosen.map((card) => [card, kind, className(kind === "keep" ? card.given : card.suggested)]));
+    this.picked.clear();
+    this.refresh();
+    announce(`${count(chosen.length)} samples ${KINDS[kind]}. Undo takes all of them back.`);
+  }
+
+  // What the random check says so far: the share of wrong labels with its interval, and in all.
+  drawAudit() {
+    const judged = data.audit.map((card) => this.decisions.of(card)).filter((decision) => decision && decision.kind !== "skip");
+    const wrong = judged.filter((decision) => decision.kind !== "keep").length;
+    byId("save-audit").hidden = !data.audit.length;
+    byId("save-audit").disabled = !judged.length;
+    byId("task").hidden = this.part !== "check";
+    let found = `Decide about these ${count(data.audit.length)} random samples, in any order. With 20 of them an estimate appears; all of them make it useful.`;
+    if (judged.length >= 20) {
+      const [low, high] = interval(wrong, judged.length);
+      const all = data.samples;
+      found = `${count(wrong)} of ${count(judged.length)} random labels are wrong: ${percent(wrong / judged.length)} (${percent(low)} to ${percent(high)}), so about ${count(Math.round((wrong / judged.length) * all))} of all ${count(all)} (${count(Math.round(low * all))} to ${count(Math.round(high * all))}, 90 % interval).`;
+    }
+    byId("task").textContent = found;
+    byId("audit-summary").hidden = judged.length < 20;
+    byId("audit-summary").textContent = judged.length < 20 ? "" : `By your random check, ${found}`;
   }
 
   goTo(card) {
