@@ -110,8 +110,8 @@ def verdict(made: Sequence[Row]) -> str:
     return (
         f"Of {len(made)} settings, {len(noisy)} of them noisy: the default is significantly above the best control in "
         f"{above} noisy ones and significantly below it in {below} of all{beaten}. Label learning (preset `meta`) "
-        f"makes it significantly better in {better} noisy settings and significantly worse in {worse}. Suggested labels "
-        f"are, in the mean over seeds, less often right than the given ones in {len(fewer)} settings"
+        f"makes it significantly better in {better} noisy settings and significantly worse in {worse}. Suggested "
+        f"labels are, in the mean over seeds, less often right than the given ones in {len(fewer)} settings"
         + (f" ({', '.join(fewer)})." if fewer else ".")
     )
 
