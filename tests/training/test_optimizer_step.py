@@ -16,7 +16,7 @@ from mslg.methods import METHODS
 from mslg.runs.recipes import assignments
 from mslg.training.loop import CleanMicrobatches, Position, PredictionHistory, train
 from mslg.training.method import Method, Task
-from mslg.training.optimizer_step import OptimizerStep
+from mslg.training.optimizer_step import OptimizerStep, take_step
 from mslg.training.schedules import Steps
 from tests.support.blobs import blobs, same_state, small_network
 from tests.support.every_method import EPOCHS, problem
@@ -208,3 +208,31 @@ def test_the_record_says_what_the_optimizer_uses(tmp_path: Path) -> None:
         assert {key: recorded[key] for key in used} == used
     with pytest.raises(ValueError, match="unknown argument of Adam 'nesterov'"):
         mslg.fit(small_network, (data.x, data.given), optimizer="adam", optimizer_options={"nesterov": True}, **told)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_a_step_is_that_of_the_optimizer(kind: type[torch.optim.Optimizer]) -> None:
+    networks = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    own, of_torch = (kind(network.parameters(), lr=0.1, weight_decay=0.01) for network in networks)  # type: ignore[call-arg]
+    for _ in range(3):
+        for network in networks:
+            network.zero_grad()
+            network(torch.ones(4, 3)).square().sum().backward()
+        take_step(own)
+        of_torch.step()
+    assert all(torch.equal(*pair) for pair in zip(*(network.parameters() for network in networks), strict=True))
+
+
+def test_what_is_hooked_into_an_optimizer_is_called() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    called: list[str] = []
+    handle = optimizer.register_step_post_hook(lambda *_: called.append("hook"))
+    take_step(optimizer)
+    handle.remove()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    take_step(optimizer)
+    scheduler.step()  # warns if the optimizer has not stepped, and the warning is an error here
+    assert called == ["hook"]

@@ -148,7 +148,9 @@ def _run_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fit(tables: Tables, decisions: list[Path] | None, options: Mapping[str, Any], *, progress: bool) -> Any:
     from ..fitting.fit import fit_settings
+    from ..runtime.no_dynamo import leave_dynamo_out
 
+    leave_dynamo_out()
     try:
         return fit_settings(tables, decisions=decisions, progress=progress, **options)
     except KeyboardInterrupt as error:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 
 from .batch import leaves
@@ -61,6 +60,8 @@ def inspect(
     advance: Callable[[int], None] = lambda count: None,
 ) -> Findings:
     """Check every sample. `advance` is called with the number of samples checked since the last call."""
+    import pandas as pd
+
     parts = {"train": bundle.train, "test": bundle.test, "clean": clean if isinstance(clean, Source) else None}
     present = {name: source for name, source in parts.items() if source is not None}
     checked = {name: list(_check(source, workers, advance)) for name, source in present.items()}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -60,7 +59,7 @@ def encode_known(labels: Any, classes: tuple[str, ...], count: int, name: str) -
     array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if len(array) != count:
         raise ValueError(f"there are {len(array)} of {name} for {count} samples; pass one per sample, -1 where unknown")
-    known = np.array([not pd.isna(value) and value not in (-1, "") for value in array.tolist()], dtype=bool)
+    known = array != -1 if array.dtype.kind in "iu" else _are_known(array.tolist())
     numbers = torch.full((count,), -1, dtype=torch.int64)
     if known.any():
         values = array[known]
@@ -68,6 +67,12 @@ def encode_known(labels: Any, classes: tuple[str, ...], count: int, name: str) -
             values = values.astype(np.int64)
         numbers[torch.as_tensor(known)] = encode_labels(values, classes, name)[0]
     return numbers
+
+
+def _are_known(values: list[Any]) -> np.ndarray[Any, Any]:
+    import pandas as pd
+
+    return np.array([not pd.isna(value) and value not in (-1, "") for value in values], dtype=bool)
 
 
 def _are_other_numbers(classes: Sequence[str]) -> bool:
@@ -79,6 +84,8 @@ def _are_other_numbers(classes: Sequence[str]) -> bool:
 def _from_texts(
     array: np.ndarray[Any, Any], classes: Sequence[str] | None, name: str
 ) -> tuple[Tensor, tuple[str, ...]]:
+    import pandas as pd
+
     codes, present = pd.factorize(array.astype(str).astype(object))  # by hashing: fast for a million labels
     names = tuple(sorted(present)) if classes is None else tuple(map(str, classes))
     unknown = sorted(set(present) - set(names))

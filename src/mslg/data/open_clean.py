@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from ..registry import UnknownName, unknown
@@ -58,6 +57,8 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
 
 def holds_decisions(path: Path) -> bool:
     """Whether this is a CSV with the columns id, decision and label."""
+    import pandas as pd
+
     if path.suffix != ".csv" or not path.is_file():
         return False
     return {"id", "decision", "label"} <= set(pd.read_csv(path, nrows=0).columns)
@@ -66,6 +67,8 @@ def holds_decisions(path: Path) -> bool:
 def decided_samples(path: Path, train: Source) -> Source | None:
     """The training samples that a decisions file (id, decision, label) gives a verified label; None if it is no such
     file. A random check of the data becomes its clean set, with given and verified labels."""
+    import pandas as pd
+
     if not holds_decisions(path):
         return None
     table = pd.read_csv(regular(path), dtype=str, keep_default_na=False)
@@ -91,6 +94,8 @@ def distinct_ids(clean: Source, train: Source, name: str) -> Source:
     prefixed with the name of its folder. A file that the training folder has under another class or name is the same
     sample: it gets the training sample's id.
     """
+    import pandas as pd
+
     if not all(isinstance(source.store, ImageStore | MemoryImages) for source in (clean, train)):
         return clean
     in_clean, in_train = (pd.Series(np.arange(len(source)), index=pd.Index(source.ids)) for source in (clean, train))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 
 from ..runtime.cells import unescaped
@@ -15,6 +15,9 @@ from ..runtime.files import regular
 from .labels import encode_labels
 from .readers.tables import read_parquet
 from .source import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger("mslg")
 
@@ -46,6 +49,8 @@ def relabelled(source: Source, path: Path) -> Source:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
     try:
         return pd.read_csv(regular(path), dtype=str, keep_default_na=False)
     except (ValueError, OSError) as error:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
 Texts = Sequence[str] | np.ndarray[Any, Any]
@@ -35,7 +34,7 @@ class Vocabulary:
         """The most frequent words of these texts."""
         if most < 1:
             raise ValueError(f"words is {most}; the vocabulary needs at least 1 word, and usually thousands")
-        vectorizer = TfidfVectorizer(max_features=most)
+        vectorizer = _vectorizer(max_features=most)
         try:
             vectorizer.fit(texts)
         except ValueError as error:
@@ -63,11 +62,11 @@ class Vocabulary:
 
     def sparse(self, texts: Texts) -> Any:
         """The same as a sparse matrix of SciPy."""
-        return self._vectorizer.transform(texts)
+        return self._fitted.transform(texts)
 
     @cached_property
-    def _vectorizer(self) -> Any:
-        vectorizer = TfidfVectorizer(vocabulary=self.words, sublinear_tf=True, dtype=np.float32)
+    def _fitted(self) -> Any:
+        vectorizer = _vectorizer(vocabulary=self.words, sublinear_tf=True, dtype=np.float32)
         vectorizer.idf_ = np.array(self.weights, dtype=np.float32)
         return vectorizer
 
@@ -93,6 +92,12 @@ class TextStore:
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Tensor]:
         for index in indices:
             yield torch.from_numpy(self._rows[index.numpy()].toarray())
+
+
+def _vectorizer(**settings: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer  # late: it takes seconds to import
+
+    return TfidfVectorizer(**settings)
 
 
 def vocabulary_of(store: object) -> Vocabulary | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -14,12 +13,17 @@ from torch import Tensor
 from .labels_file import KINDS, schema_of
 from .ranked_list import LabelIssues
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NAMED = ("given_label", "predicted_label", "suggested_label")
 TEXTS = ("id", "path")
 
 
 def label_frame(issues: LabelIssues, positions: Tensor | None = None) -> pd.DataFrame:
     """The rows of the samples at these positions, by default of all."""
+    import pandas as pd
+
     if positions is None:
         return pd.concat([label_frame(issues, piece) for piece in issues.predictions.pieces()], ignore_index=True)
     names = np.array(issues.predictions.classes, dtype=object)

@@ -23,7 +23,7 @@ from ..runtime.files import regular
 
 NAME = "division.parquet"
 FORMAT = 1
-EMPTY = pa.table({name: pa.array([], pa.string()) for name in ("id", "label", "given_label", "part")})
+COLUMNS = ("id", "label", "given_label", "part")  # that every division has
 
 
 def division_table(data: Splits) -> pa.Table:
@@ -36,7 +36,7 @@ def division_table(data: Splits) -> pa.Table:
     }
     place = {name: position for position, name in enumerate(data.source.ids)}
     tables = [_rows(name, part, data, place) for name, part in parts.items() if part is not None and len(part)]
-    return pa.concat_tables(tables, promote_options="default") if tables else EMPTY
+    return pa.concat_tables(tables, promote_options="default") if tables else _empty()
 
 
 def write_division(table: pa.Table) -> bytes:
@@ -50,7 +50,7 @@ def read_division(folder: Path) -> pa.Table:
     """The clean samples in a run's folder; an empty table if it has none."""
     checksums.check(folder, NAME)
     if not (folder / NAME).exists():
-        return EMPTY
+        return _empty()
     try:
         return pq.read_table(regular(folder / NAME))
     except (pa.ArrowException, OSError) as error:
@@ -61,6 +61,10 @@ def drawn_samples(table: pa.Table) -> list[tuple[str, str, str]]:
     """(id, label, part) of the clean samples that were not added by a review, sorted."""
     rows = zip(*(table[column].to_pylist() for column in ("id", "label", "part")), strict=True)
     return sorted(row for row in rows if row[2] != "reviewed")
+
+
+def _empty() -> pa.Table:  # not a constant: the first table imports pandas
+    return pa.schema([(name, pa.string()) for name in COLUMNS]).empty_table()
 
 
 def _rows(name: str, part: Samples, data: Splits, place: dict[str, int]) -> pa.Table:

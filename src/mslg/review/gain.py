@@ -17,10 +17,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +27,9 @@ from ..bilevel import Bilevel
 from ..data.samples import Samples
 from ..data.splits import Splits
 from ..training.losses import cross_entropy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CANDIDATES = 20_000  # the worst labels of the list: further down hardly one is wrong
 # benchmarks/review_round.py measures a round with the samples chosen so (docs/results/issues.md).

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from .gain import COLUMNS, pick_diverse
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def most_uncertain(labels: pd.DataFrame, *, count: int = 50) -> pd.DataFrame:

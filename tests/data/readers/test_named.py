@@ -19,6 +19,7 @@ import torch
 from mslg.data.make_splits import make_splits
 from mslg.data.open import open_named
 from mslg.data.readers.cifar import cifar10, cifar100
+from mslg.data.readers.digits import digits
 from mslg.data.readers.fashion_mnist import fashion_mnist
 from mslg.data.readers.options import Reading
 from mslg.data.readers.unpickle import load_arrays, unpickle
@@ -34,6 +35,19 @@ class Exploit:
 
     def __reduce__(self) -> Any:
         return os.mkdir, (str(self.target),)
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    expected = load_digits()
+    bundle = digits(seed=3)
+    for source in (bundle.train, bundle.test):
+        assert source is not None
+        order = [int(name.removeprefix("digit-")) for name in source.ids]
+        images = next(source.store.batches([torch.arange(len(source))]))
+        assert torch.equal(images[:, 0], torch.from_numpy(expected.images[order]).float() / 16)
+        assert source.label.tolist() == expected.target[order].tolist()
 
 
 def test_cifar_pixels_are_three_planes_in_rows(tmp_path: Path) -> None:

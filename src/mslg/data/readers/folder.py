@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-
 from ..images import EXTENSIONS, HEIC, reads_heic
 from .bundle import Bundle
 from .from_table import image_bundle
@@ -22,6 +20,8 @@ SPLITS = ("train", "test")
 def folder(path: Path, *, reading: Reading) -> Bundle:
     """Read an image folder. Classes are the sorted names of its subfolders; ids are the paths below it. Hidden files
     and files without an image extension are ignored."""
+    import pandas as pd
+
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}; pass one that contains a folder of images per class")
     tops = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,6 +15,9 @@ from ..stores import InputStore
 from .bundle import Bundle
 from .image_files import Positions, open_images
 from .options import Reading
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def image_bundle(
@@ -37,6 +40,8 @@ def image_bundle(
         name: what to call the data in messages.
         confined: whether to refuse paths that lead out of the folder.
     """
+    import pandas as pd
+
     if not len(table):
         raise ValueError(f"{name} has no samples")
     paths = table["path"]
@@ -55,6 +60,8 @@ def table_bundle(
 ) -> Bundle:
     """A data set from a table of labels and a function that returns the inputs of rows. A split that is neither `train`
     nor `test` is a clean set of that name."""
+    import pandas as pd
+
     id_column = next((key for key in ("id", "path") if key in table), None)
     ids = None if id_column is None else table[id_column].to_numpy(dtype=object)
     splits = table["split"].to_numpy(dtype=object) if "split" in table else np.full(len(table), "train", dtype=object)

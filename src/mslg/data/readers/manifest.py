@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import torch
 
@@ -36,6 +35,9 @@ from .from_table import image_bundle, refuse_shared_ids, table_bundle
 from .image_files import open_images
 from .options import Reading
 from .tables import read_parquet
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger("mslg")
 
@@ -141,6 +143,8 @@ def _refuse_missing(table: pd.DataFrame, column: str, name: str) -> None:
 
 
 def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
     try:
         regular(path)
         if path.suffix == ".parquet":
@@ -173,6 +177,8 @@ def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
 
 def _excel(path: Path, **how: Any) -> Any:
     """The first sheet of an Excel file."""
+    import pandas as pd
+
     try:
         return pd.read_excel(path, engine="openpyxl", **how)
     except ImportError as error:
@@ -211,6 +217,8 @@ def _check_columns(columns: list[str], name: str) -> None:
 
 def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
     """Replace labels by class numbers in place, −1 where a verified or true one is unknown; return the class names."""
+    import pandas as pd
+
     present = [column for column in LABELS if column in table]
     if table["label"].isna().any():
         row = int(np.flatnonzero(table["label"].isna())[0])
@@ -244,6 +252,8 @@ def _encode(table: pd.DataFrame, name: str) -> tuple[str, ...]:
 
 def _numbers_if_all(values: pd.Series) -> pd.Series | None:
     """Class numbers, −1 where missing; None if one of them is text, as `007` is."""
+    import pandas as pd
+
     known = values.dropna()
     if pd.api.types.is_integer_dtype(values.dtype):
         return values.fillna(-1).astype(np.int64)
@@ -277,6 +287,8 @@ def _check_paths(paths: pd.Series, name: str) -> None:
 
 
 def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
+    import pandas as pd
+
     if ("changed" in table and "true_label" in table) or "label_source" in table:
         raise ValueError(
             f"{name} contains only labels, as written by mslg noise and mslg apply; pass the data they belong to, and "

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...runtime.files import regular
 from .array_files import refuse_bomb
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 def read_parquet(path: Path) -> pd.DataFrame:
     """The table in a Parquet file."""
+    import pandas as pd
+
     try:
         about = pq.read_metadata(regular(path))
         refuse_bomb(path, 8 * about.num_rows * about.num_columns)  # a column of one value takes no space in the file
