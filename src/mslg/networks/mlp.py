@@ -51,5 +51,7 @@ class Dropout(nn.Dropout):
         if not self.training or self.p in (0, 1) or rows.device.type != "cpu":
             return F.dropout(rows, self.p, self.training)
         bits = torch.empty(-(-rows.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        kept = bits[: rows.numel()].view(rows.shape) >= round(self.p * 2**16) - 2**15
-        return rows * kept.to(rows.dtype).mul_(1 / (1 - self.p))
+        # Compared in single precision, where 16 bits are exact: booleans take four times as long to convert.
+        kind = torch.promote_types(rows.dtype, torch.float32)
+        kept = bits[: rows.numel()].view(rows.shape).to(kind).ge_(round(self.p * 2**16) - 2**15)
+        return rows * kept.mul_(1 / (1 - self.p)).to(rows.dtype)
