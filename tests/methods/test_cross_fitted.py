@@ -122,6 +122,34 @@ def test_no_network_learns_from_its_own_fold() -> None:
     assert same == [number == 1 for number in range(made.folds)]
 
 
+def test_a_sample_is_predicted_by_the_network_of_its_fold() -> None:
+    made, data = built()
+    made.begin_epoch(0, data)
+    calls = [0] * made.folds
+    for number, network in enumerate(made.noisy_networks):
+        network.register_forward_pre_hook(lambda _, inputs, n=number: calls.__setitem__(n, calls[n] + len(inputs[0])))
+    made.predict_training("noisy", data)
+    index = data.train.index
+    assert calls == torch.bincount(made.fold[index], minlength=made.folds).tolist()  # and by no other
+    made.noisy_networks.eval()
+    with torch.no_grad():
+        for batch in data.in_order():
+            for place, inputs in zip(batch.index.tolist(), batch.inputs, strict=True):
+                alone = made.noisy_networks[int(made.fold[place])](inputs.unsqueeze(0)).log_softmax(1)
+                found = made.table_of("noisy")[torch.tensor([place])]
+                assert torch.allclose(found.double(), floored(alone), atol=1e-2)
+
+
+def test_the_matrix_is_the_same_however_many_predictions_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for held in (0, 2**24):
+        monkeypatch.setattr("mslg.methods.cross_fitted.method.HELD", held)
+        made, data = built()
+        train_all(made, data)
+        found.append(made.transition)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_labels_move_by_the_rate_whatever_the_softmax(every: int) -> None:
     made, data = built(label_rate=0.25, label_every=every)

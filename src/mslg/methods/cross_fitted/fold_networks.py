@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ...data.batch import Batch, call, concat_inputs
+from ...data.batch import Batch, call, concat_inputs, map_inputs
 from ...data.sample_table import SampleTable
 from ...data.samples import Samples
 from ...data.splits import Splits
@@ -162,16 +162,19 @@ class FoldNetworks(SingleNetwork):
     def predict_training(self, name: str, data: Splits) -> None:
         """Predict every training sample by the network of its fold; clean-only networks have seen none of them, so
         these predict together."""
-        networks = self.group(name)
+        networks, table = self.group(name), self.table_of(name)
         with evaluating(networks):
             for batch in data.in_order():
-                every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
                 if name == "clean":
-                    log_probs = every.logsumexp(0) - math.log(self.folds)
-                else:
-                    fold = self.fold[batch.index]
-                    log_probs = every[fold, torch.arange(len(fold), device=every.device)]
-                self.table_of(name)[batch.index] = floored(log_probs)
+                    every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
+                    table[batch.index] = floored(every.logsumexp(0) - math.log(self.folds))
+                    continue
+                fold = self.fold[batch.index]
+                for number, network in enumerate(networks.children()):
+                    own = (fold == number).nonzero().flatten()
+                    if len(own):
+                        inputs = map_inputs(lambda tensor: tensor.index_select(0, own), batch.inputs)  # noqa: B023
+                        table[batch.index[own]] = floored(call(network, inputs).log_softmax(1))
 
     def predict_clean(self, name: str, data: Splits, samples: Samples, *, out_of_fold: bool = True) -> Tensor:
         """(n, classes) log-probabilities of clean samples: by the network of their fold, or the mean of all."""

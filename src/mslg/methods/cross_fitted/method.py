@@ -62,6 +62,7 @@ log = logging.getLogger("mslg")
 
 CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only memorise the few clean samples
 FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
+HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
@@ -232,7 +233,9 @@ class CrossFitted(FoldNetworks):
                 yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
 
         shares = class_shares(samples.label, self.task.classes)
-        matrix, found = expectation_maximisation(pieces, start, shares)
+        small = len(self.task.given) * self.task.classes <= HELD
+        held = list(pieces()) if small else []
+        matrix, found = expectation_maximisation((lambda: held) if small else pieces, start, shares)
         if (pairs := samples.pairs()) is not None:
             matrix = smoothed_by_best_prior(*pairs, self.task.classes, matrix)[0]
         self.transition.copy_(matrix)

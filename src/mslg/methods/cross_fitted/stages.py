@@ -55,4 +55,5 @@ def some(clean: Batch, ratio: float) -> Batch:
     cheaper."""
     size = len(clean.index)
     kept = torch.arange(0, size, max(1, min(round(1 / ratio), size // 2)), device=clean.index.device)
-    return Batch(clean.index[kept], map_inputs(lambda tensor: tensor[kept], clean.inputs), clean.label[kept])
+    index, label = (each.index_select(0, kept) for each in (clean.index, clean.label))
+    return Batch(index, map_inputs(lambda tensor: tensor.index_select(0, kept), clean.inputs), label)
