@@ -53,6 +53,18 @@ def test_few_images_are_decoded_once_and_many_lazily_to_the_same_numbers(
     assert torch.allclose(next(iter(lazy.batches(groups)))[0], expected)
 
 
+def test_threads_change_nothing_but_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "AT_ONCE", 4)
+    paths = some(tmp_path, 30)
+    (tmp_path / "17.png").write_bytes(b"broken")
+    one, several = (opened(paths, tmp_path, workers=workers, corrupt="skip") for workers in (0, 3))
+    assert isinstance(one, MemoryImages)
+    assert isinstance(several, MemoryImages)
+    assert len(several) == 29
+    assert several.path(17).name == "18.png"
+    assert torch.equal(one.tensors, several.tensors)
+
+
 @pytest.mark.usefixtures("lazily")
 def test_worker_processes_change_nothing_but_the_time(tmp_path: Path) -> None:
     paths = some(tmp_path, 30)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from ...runtime.time_left import TimeLeft
 from ..image_stores import ImageStore, MemoryImages, default_workers
 from ..images import SHORT_SIDE, SIZE, Frame, Unreadable, look, read
 from .options import Reading
@@ -20,8 +22,10 @@ log = logging.getLogger("mslg")
 IN_MEMORY = 256 * 2**20  # bytes of pixels: smaller sets are decoded once
 CHECKED = 20_000  # files: in smaller sets every file is checked when the set is opened
 SAMPLED = 1_000  # files that are checked in larger sets
+AT_ONCE = 512  # files handed to the threads together: as many images are in memory twice
 SHOWN = 10  # unreadable files named in a message
 
+Result = TypeVar("Result")
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -50,23 +54,25 @@ def open_images(
     checked = kept if everything else np.unique(np.linspace(0, len(listed) - 1, SAMPLED).astype(np.int64))
     if len(listed) > CHECKED:
         log.info("%s: checking %d of %d image files", name, len(checked), len(listed))
+    workers = default_workers() if reading.workers is None else reading.workers
     sizes, unreadable = set(), {}
-    for position in checked.tolist():
-        size = look(folder / listed[position].as_py(), inside)
+    looks = _each(lambda at: look(folder / listed[at].as_py(), inside), checked, f"{name}: checking files", workers)
+    for position, size in zip(checked.tolist(), looks, strict=True):
         if isinstance(size, Unreadable):
             unreadable[position] = size
         else:
             sizes.add(size)
     kept = _readable(kept, unreadable, len(checked), reading.corrupt, name)
     frame = reading.frame or Frame.fit(sizes, reading.size)
-    workers = default_workers() if reading.workers is None else reading.workers
     store = ImageStore(listed, folder, frame, channels=reading.channels, workers=workers, confined=confined)
     if len(kept) * reading.channels * frame.height * frame.width > IN_MEMORY:
         return store.at(kept), kept
     pixels = torch.empty((len(kept), reading.channels, frame.height, frame.width), dtype=torch.uint8)
     unreadable = {}
-    for row, position in enumerate(kept.tolist()):
-        image = read(store.path(position), frame, reading.channels, inside)
+    images = _each(
+        lambda at: read(store.path(at), frame, reading.channels, inside), kept, f"{name}: decoding images", workers
+    )
+    for row, (position, image) in enumerate(zip(kept.tolist(), images, strict=True)):
         if isinstance(image, Unreadable):
             unreadable[position] = image
         else:
@@ -75,6 +81,16 @@ def open_images(
         good = torch.from_numpy(~np.isin(kept, list(unreadable)))
         kept, pixels = _readable(kept, unreadable, len(kept), reading.corrupt, name), pixels[good]
     return MemoryImages(pixels, listed.take(pa.array(kept)), folder, frame), kept
+
+
+def _each(act: Callable[[int], Result], positions: Positions, title: str, threads: int) -> Iterator[Result]:
+    """What comes of each position, in order. By several threads: Pillow decodes without the interpreter's lock."""
+    shown = TimeLeft(title, len(positions))
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        for start in range(0, len(positions), AT_ONCE):
+            chunk = positions[start : start + AT_ONCE].tolist()
+            yield from pool.map(act, chunk)
+            shown.advance(len(chunk))
 
 
 def _readable(
