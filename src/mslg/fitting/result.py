@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from torch import nn
 
 from ..issues.label_rows import label_frame
@@ -20,6 +19,9 @@ from ..runs.new_inputs import NewInputs
 from ..runs.predict import probabilities
 from ..runtime import distributed
 from ..training.method import Method
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Result:
     @classmethod
     def of(cls, outcome: Outcome) -> Result:
         """The result of an executed run."""
+        import pandas as pd
+
         history = pd.DataFrame([{"epoch": record.epoch, **record.metrics} for record in outcome.records])
         data = outcome.data
         inputs = NewInputs.of(
@@ -93,6 +97,8 @@ class Result:
     @cached_property
     def labels(self) -> pd.DataFrame:
         """One row per training sample: given, predicted and suggested label, quality, rank."""
+        import pandas as pd
+
         if self.outcome is None or self.outcome.issues is None:  # loaded, or written by the main process of several
             assert self.run is not None
             return pd.read_parquet(self.run.path / "labels.parquet")

@@ -63,8 +63,8 @@ def drawn_samples(table: pa.Table) -> list[tuple[str, str, str]]:
     return sorted(row for row in rows if row[2] != "reviewed")
 
 
-def _empty() -> pa.Table:  # not a constant: the first table imports pandas
-    return pa.schema([(name, pa.string()) for name in COLUMNS]).empty_table()
+def _empty() -> pa.Table:
+    return pa.Table.from_batches([], pa.schema([(name, pa.string()) for name in COLUMNS]))  # others import pandas
 
 
 def _rows(name: str, part: Samples, data: Splits, place: dict[str, int]) -> pa.Table:
