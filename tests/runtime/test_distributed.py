@@ -52,6 +52,11 @@ def test_two_ranks_equal_one_process_for_every_method() -> None:
     check_equal([*METHODS, "+meta-weight-net", "+elr"])
 
 
+@pytest.mark.slow
+def test_so_they_do_when_samples_are_drawn_by_class_or_weight() -> None:
+    check_equal(["mslg by class", "mslg by weight", "cross-fitted by weight"])
+
+
 def test_the_ranks_deal_all_samples_among_themselves() -> None:
     data = blobs(samples=101)
     noisy = make_source(data.x, data.given)
