@@ -52,6 +52,11 @@ def test_two_ranks_equal_one_process_for_every_method() -> None:
     check_equal([*METHODS, "+meta-weight-net", "+elr"])
 
 
+@pytest.mark.slow
+def test_so_they_do_when_samples_are_drawn_by_class_or_weight() -> None:
+    check_equal(["mslg by class", "mslg by weight", "cross-fitted by weight"])
+
+
 def test_the_ranks_deal_all_samples_among_themselves() -> None:
     data = blobs(samples=101)
     noisy = make_source(data.x, data.given)
@@ -167,6 +172,29 @@ def test_a_run_of_two_processes_from_the_command_line(tmp_path: Path) -> None:
     one = results(tmp_path / "one")[1]
     for key in ("test/accuracy", "predictions/accuracy"):
         assert summary["last"][key] == pytest.approx(one["last"][key], abs=0.05)
+
+
+RESULT = """
+import numpy as np, pandas as pd, torch
+import mslg
+from mslg.runtime import distributed
+
+x = np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32)
+how = {"method": "cross-entropy", "epochs": 2, "batch_size": 16, "progress": False, "device": "cpu"}
+with distributed.process_group(torch.device("cpu")):
+    result = mslg.fit(lambda: torch.nn.Linear(2, 2), (x, (x[:, 0] > 0).astype(int)), output="run", **how)
+    pd.testing.assert_frame_equal(result.labels, pd.read_parquet("run/labels.parquet"), check_dtype=False)
+    print("rank", distributed.rank(), len(result.labels), result.soft_labels.shape, len(result.predict(x)))
+"""
+
+
+@pytest.mark.slow
+def test_every_rank_has_the_result(tmp_path: Path) -> None:
+    (tmp_path / "both.py").write_text(RESULT)
+    done = launched(2, "both.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert told == [f"rank {rank} 80 (80, 2) 80" for rank in range(2)]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,9 +34,11 @@ def predicted(network: nn.Module, inputs: NewInputs, store: InputStore, *, batch
             yield call(network, inputs.prepare.measuring(moved)).log_softmax(1).exp().cpu()
 
 
-def probabilities(network: nn.Module, inputs: NewInputs, data: Any) -> np.ndarray[Any, Any]:
+def probabilities(
+    network: nn.Module, inputs: NewInputs, data: Any, loader: Mapping[str, Any] | None = None
+) -> np.ndarray[Any, Any]:
     """(samples, classes) float32 probabilities of everything in `data`."""
-    store = inputs.open(data).store
+    store = inputs.open(data, loader=loader).store
     parts = [part.float().numpy() for part in predicted(network, inputs, store)]
     return np.concatenate(parts) if parts else np.zeros((0, len(inputs.classes)), dtype=np.float32)
 

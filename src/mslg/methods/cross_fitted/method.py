@@ -96,7 +96,7 @@ class CrossFitted(FoldNetworks):
     """
 
     needs = frozenset({"clean set"})
-    advice = "a smaller label_rate or learning rate, or more clean samples"
+    advice = "a smaller learning rate, or more clean samples"
     presets: ClassVar = {
         "meta": lambda task: {"label_rate": 0.3},
         "fast": lambda task: {
@@ -140,6 +140,8 @@ class CrossFitted(FoldNetworks):
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
+        if self.label_rate > 0:
+            self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
         self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
         self.starts = stage_starts(task, noisy_stage, forward_stage)
@@ -187,7 +189,8 @@ class CrossFitted(FoldNetworks):
         self.steps = data.steps(self.excluded())
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
-            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order()).inputs)))
+            some_samples = data.train.at(torch.arange(min(16, len(data.train.index))))
+            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order(some_samples)).inputs)))
         if not self.task.warm and epoch == self.starts[1]:
             self._finish_first_stage(epoch, data)
             self._enter(1)
@@ -241,8 +244,7 @@ class CrossFitted(FoldNetworks):
         steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
-        for name in NETWORKS[0]:
-            self.predict_training(name, data)
+        self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
         weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
 
@@ -261,7 +263,7 @@ class CrossFitted(FoldNetworks):
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
         transition matrix."""
-        self.predict_training("noisy", data)
+        self.predict_training(["noisy"], data)
         own = data.own()
         given = self.task.given[own]
         log_probs = self.table_of("noisy")[own].cpu().float()
@@ -288,7 +290,7 @@ class CrossFitted(FoldNetworks):
     def _finish_second_stage(self, data: Splits) -> None:
         """Fit the weights of the posterior on the clean samples."""
         self.go_back_to_best("corrected")
-        self.predict_training("corrected", data)
+        self.predict_training(["corrected"], data)
         if (samples := data.unbiased_clean) is None:
             self.weights[2:] = 1.0
             return
