@@ -1,6 +1,6 @@
 """Kills, damage, hostile inputs and full disks: what is lost, wrong, hung or run.
 
-    python benchmarks/chaos.py                       # all parts, about half an hour of one core
+    python benchmarks/chaos.py                       # all parts, about half an hour of a core of its own
     python benchmarks/chaos.py --part hostile -n 200 # one of them
     python benchmarks/chaos.py --summary             # writes benchmarks/results/chaos.json from what has been done
 
@@ -589,8 +589,9 @@ def main() -> None:
         for name in ("fitting.fit", "fitting.review_next", "review.report.render", "review.cleaned.write", "cli.app"):
             importlib.import_module(f"mslg.{name}")
         import_all(chaos.folder / "imports")
-        for part in given.part or PARTS:
-            chaos.make(part, given.n or PARTS[part])
+        for tenth in range(1, 11):  # in turns, so that a run that is stopped has tried something of everything
+            for part in given.part or PARTS:
+                chaos.make(part, (given.n or PARTS[part]) * tenth // 10)
     found = summary(chaos.done(), given.seed)
     if given.summary:
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
