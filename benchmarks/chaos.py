@@ -95,24 +95,40 @@ def start(words: list[str], folder: Path, *, limit: int | None = None, **environ
 def finish(number: int, folder: Path, *, kill_after: float | None = None, begun: float | None = None) -> Ended:
     """Wait for a process, killing it after some seconds, and after the time of a hang in any case."""
     begun = time.monotonic() if begun is None else begun
-    until = begun + (HANG + 5 if kill_after is None else kill_after)
-    waits = {number: 0.0}  # for a processor, of the process and its workers: on a busy machine that is no hang
+    status, usage, seconds = _watched(number, begun, HANG + 5 if kill_after is None else kill_after)
+    if status is None:
+        os.kill(number, signal.SIGKILL)
+        _, status, usage = os.wait4(number, 0)
+    said = (folder / "said").read_text(errors="replace") if (folder / "said").exists() else ""
+    return Ended(os.waitstatus_to_exitcode(status), said, seconds, usage.ru_maxrss * 1024)
+
+
+def ask(number: int, folder: Path, after: float, begun: float) -> Ended:
+    """Send SIGTERM after some seconds, and wait for the end."""
+    status, usage, seconds = _watched(number, begun, after)
+    if status is None:
+        os.kill(number, signal.SIGTERM)
+        return finish(number, folder)
+    said = (folder / "said").read_text(errors="replace")
+    return Ended(os.waitstatus_to_exitcode(status), said, seconds, usage.ru_maxrss * 1024)
+
+
+def _watched(number: int, begun: float, most: float) -> tuple[int | None, Any, float]:
+    """The status of a process that has ended, its usage and its seconds; no status if it takes longer. The time that it
+    or its workers have waited for a processor is taken off: on a busy machine that is no hang."""
+    waits = {number: 0.0}
     while True:
         for pid in (number, *_children(number)):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 waits[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
         waited = waits[number] + max((waits[pid] for pid in waits if pid != number), default=0.0)
         done, status, usage = os.wait4(number, os.WNOHANG)
+        seconds = time.monotonic() - begun - waited
         if done:
-            break
-        if time.monotonic() > until + (waited if kill_after is None else 0):
-            os.kill(number, signal.SIGKILL)
-            _, status, usage = os.wait4(number, 0)
-            break
+            return status, usage, seconds
+        if seconds > most:
+            return None, usage, seconds
         time.sleep(0.005)
-    said = (folder / "said").read_text(errors="replace") if (folder / "said").exists() else ""
-    seconds = time.monotonic() - begun - waited
-    return Ended(os.waitstatus_to_exitcode(status), said, seconds, usage.ru_maxrss * 1024)
 
 
 def _children(number: int) -> list[int]:
@@ -304,7 +320,7 @@ class Chaos:
         return {"n": kills, "kind": kind, "problems": problems, "said": again.said[-500:] if problems else ""}
 
     def ranks(self, number: int, place: Path) -> dict[str, Any]:
-        """Two processes that train together, both killed and resumed; or one of them asked to end."""
+        """Two processes that train together, both killed and resumed; or one asked to end, then the other."""
         chance = random.Random(f"{self.seed} ranks {number}")
         method = ("mslg", "cross-entropy", "meta-weight-net")[number % 3]
         place.mkdir()
@@ -323,10 +339,13 @@ class Chaos:
             ]
             pids = [start([*words, *more], place, RANK=str(rank), LOCAL_RANK=str(rank), **about) for rank in (0, 1)]
             if signal_to is not None and kill_after is not None:
-                time.sleep(kill_after)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pids[signal_to], signal.SIGTERM)
-                kill_after = None
+                first = ask(pids[signal_to], place, kill_after, begun)
+                other = pids[1 - signal_to]
+                if first.code:  # as torchrun does when a process has failed
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(other, signal.SIGTERM)
+                second = finish(other, place)
+                return [first, second] if signal_to == 0 else [second, first]
             return [finish(pid, place, kill_after=kill_after, begun=begun) for pid in pids]
 
         whole = both(["-o", "whole"], None, None)
@@ -335,16 +354,25 @@ class Chaos:
         kills = 0
         for attempt in range(4):
             asked = number % 2 if attempt == 0 and number % 4 < 2 else None
-            after = None if attempt == 3 else chance.uniform(0.3, 1) * whole[0].seconds
+            after = None if attempt == 3 else chance.uniform(0.02, 1) * whole[0].seconds
             ended = both(["--resume"] if (place / "run" / "config.toml").exists() else [], after, asked)
             kills += sum(each.code not in (0,) for each in ended)
             if all(each.code == 0 for each in ended):
                 break
-            allowed = [0, -signal.SIGKILL, 128 + signal.SIGTERM]
+            problems = [problem for each in ended for problem in each.problems]
+            allowed = [0, -signal.SIGKILL]
+            if asked is not None:  # a process that has not even begun ends by the signal itself
+                allowed = [0, 128 + signal.SIGTERM, -signal.SIGTERM]
             if "another process of this run has ended" in ended[0].said:
-                allowed.append(1)  # the other one was asked to end before training had begun
-            if any(each.code not in allowed for each in ended):
-                return {"n": kills, "kind": method, "problems": ["lost"], "said": ended[0].said[-800:]}
+                allowed.append(1)  # it noticed the loss before it was asked itself
+            if problems or any(each.code not in allowed for each in ended):
+                codes = [each.code for each in ended]
+                return {
+                    "n": kills,
+                    "kind": method,
+                    "problems": problems or [f"ended with {codes}"],
+                    "said": ended[0].said[-800:],
+                }
         wrong = [] if digest(place / "run") == digest(place / "whole") else ["wrong"]
         return {"n": max(1, kills), "kind": method, "problems": [*wrong, *ended[0].problems]}
 
