@@ -24,7 +24,7 @@ from mslg.data.open import open_named
 from mslg.data.readers.options import Reading
 
 RESULT = Path(__file__).parent / "results" / "fingerprint_cost.json"
-ROUNDS = 3
+ROUNDS = 5
 
 
 def write_npz(folder: Path, dtype: str, rows: int) -> str:
@@ -51,7 +51,7 @@ def write_images(folder: Path, count: int, size: int) -> str:
 
 
 CASES: dict[str, Callable[[Path], str]] = {
-    "npz, float32, 500,000 × 32": lambda folder: write_npz(folder, "f4", 500_000),
+    "npz, float32, 1,000,000 × 32": lambda folder: write_npz(folder, "f4", 1_000_000),
     "npz, float64, 200,000 × 32": lambda folder: write_npz(folder, "f8", 200_000),
     "Parquet, 100,000 × 32": lambda folder: write_table(folder, "parquet", 100_000),
     "CSV, 10,000 × 32": lambda folder: write_table(folder, "csv", 10_000),
