@@ -226,7 +226,8 @@ def test_the_default_reads_every_item_once_more_after_each_of_its_first_two_stag
     fit(items, CLEAN, epochs=epochs, method="cross-fitted")
     reads = Counter(items.reads.values())
     assert min(reads) == epochs + 1 + 2
-    assert reads[epochs + 3] >= len(X) - QUICK["batch_size"] - 16
+    # Less those that the checks of the network and of mixup look at, and the clean ones.
+    assert reads[epochs + 3] >= len(X) - QUICK["batch_size"] - 32
 
 
 class Named(nn.Module):

@@ -232,8 +232,8 @@ def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior() -> N
     made, data = built()
     train_all(made, data)
     index = data.train.index
-    weight, exponent = (float(each) for each in made.refinement)
-    posterior, own = made.log_posterior(index).softmax(1).double(), made.table_of("own")[index].double()
+    weight, exponent = (float(each) for each in made.own.now)
+    posterior, own = made.log_posterior(index).softmax(1).double(), made.own.table[index].double()
     share = float((1 - posterior.gather(1, made.task.given[index, None])).mean())
     length, last = made.task.epochs - made.starts[2], made.task.epochs - 1 - made.starts[2]
     assert weight == pytest.approx(0.9 * min(1, (last / length - 0.2) / 0.4) * min(1, share / 0.2), rel=1e-5)

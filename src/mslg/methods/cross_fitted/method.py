@@ -32,14 +32,13 @@ from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import file_if_large, pieces_of
 from ...data.samples import Samples
-from ...data.splits import Splits, is_in
+from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object, gathered
+from ...runtime.distributed import averaged, broadcast_object
 from ...training.losses import (
     cross_entropy,
     forward_cross_entropy,
-    log_probability_tangent,
     soft_cross_entropy,
     total_variation,
 )
@@ -49,16 +48,16 @@ from ...training.stacking import fit_weights, floored
 from .estimates import (
     CleanPredictions,
     check_clean_set,
+    chosen_as_clean,
     class_shares,
     expectation_maximisation,
     first_matrix,
-    lowest_losses,
     one_hot,
     stacked,
-    transition_rows,
 )
 from .fold_networks import FoldNetworks
-from .refinement import KEPT, SAMPLES, matching_exponent, needed, refined, weight_at, wrong_share
+from .label_direction import label_direction
+from .refinement import OwnPredictions
 from .stages import schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
@@ -68,6 +67,7 @@ FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as 
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
+FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
 
 ClassShares = Literal["between", "training", "clean"]
@@ -97,16 +97,7 @@ class CrossFitted(FoldNetworks):
 
     needs = frozenset({"clean set"})
     advice = "a smaller learning rate, or more clean samples"
-    presets: ClassVar = {
-        "meta": lambda task: {"label_rate": 0.3},
-        "fast": lambda task: {
-            "folds": 2,
-            "noisy_stage": 1 / 15,
-            "forward_stage": 1 / 15,
-            "clean_ratio": 0.25,
-            "own_weight": 0.0,
-        },
-    }
+    presets: ClassVar = {"meta": lambda task: {"label_rate": 0.3}, "fast": lambda task: FAST}
 
     def __init__(
         self,
@@ -158,8 +149,6 @@ class CrossFitted(FoldNetworks):
         self.register_buffer("weights", torch.zeros(4, dtype=torch.float64, device=task.device))  # of N, A, B, log T
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
-        # The weight of own predictions in the labels of this epoch, and the exponent that restores their confidence.
-        self.register_buffer("refinement", torch.tensor([0.0, 1.0], device=task.device))
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
         self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
         self.stage = -1
@@ -169,7 +158,6 @@ class CrossFitted(FoldNetworks):
     transition: Tensor
     offset: Tensor
     scale: Tensor
-    refinement: Tensor
 
     # Stages
 
@@ -180,8 +168,8 @@ class CrossFitted(FoldNetworks):
                 self.add_group(name)
             for name in NETWORKS.get(number - 1, ()):
                 self.drop_group(name)
-        if stage == 2 and self.own_weight > 0 and "own" not in self.predicted:
-            self.predicted["own"] = self.task.new_sample_table("own", self.task.classes, dtype=torch.float16)
+        if stage == 2 and self.own_weight > 0 and not hasattr(self, "own"):
+            self.own = OwnPredictions(self.task, self.own_weight)
         self.stage = stage
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
@@ -198,7 +186,8 @@ class CrossFitted(FoldNetworks):
             self._finish_second_stage(data)
             self._enter(2)
         if self.stage == 2 and self._refines:
-            self._set_refinement(epoch, data)
+            part = (epoch - self.starts[2]) / (self.task.epochs - self.starts[2])
+            self.own.begin_epoch(part, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -265,14 +254,9 @@ class CrossFitted(FoldNetworks):
         transition matrix."""
         self.predict_training(["noisy"], data)
         own = data.own()
-        given = self.task.given[own]
         log_probs = self.table_of("noisy")[own].cpu().float()
-        index, label, loss = (gathered(each) for each in (own, given, cross_entropy(log_probs, given)))
-        self.chosen = lowest_losses(index, label, loss, share=self.auto_share, classes=self.task.classes).cpu()
-        here = is_in(own, self.chosen)
-        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
-        expected.index_add_(0, given[here], log_probs[here].double().exp())
-        self.transition.copy_(transition_rows(averaged([expected])[0]))
+        self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
+        self.transition.copy_(matrix)
 
     # Stage 2: networks that know the transition matrix
 
@@ -315,7 +299,9 @@ class CrossFitted(FoldNetworks):
         if self._learns_labels(self.epoch) and number % self.label_every == 0:
             scalars["clean/loss"] = self.move_labels(batch, clean)
         if self._refines:
-            self._remember(batch)
+            with evaluating(self.network):
+                predicted = call(self.network, batch.inputs).float() + self._shift(torch.float32)
+            self.own.remember(batch.index, predicted.softmax(1))
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
@@ -339,32 +325,6 @@ class CrossFitted(FoldNetworks):
         """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
         return self.own_weight > 0 and self.mixes
 
-    def _remember(self, batch: Batch) -> None:
-        """Add the predictions of a batch, as they are deployed, to the running mean."""
-        with evaluating(self.network):
-            logits = call(self.network, batch.inputs)
-            probs = (logits.float() + self._shift(torch.float32)).softmax(1)
-        before = self.table_of("own")[batch.index].float()
-        first = before.sum(1, keepdim=True) == 0
-        self.table_of("own")[batch.index] = torch.where(first, probs, KEPT * before + (1 - KEPT) * probs).half()
-
-    def _set_refinement(self, epoch: int, data: Splits) -> None:
-        """How much own predictions count in this epoch, and the exponent that follows from it."""
-        start = self.starts[2]
-        weight = weight_at((epoch - start) / (self.task.epochs - start), self.own_weight)
-        if weight == 0:
-            return
-        # By their index, so that several processes choose the samples that one process would.
-        chosen = data.own()
-        chosen = chosen[chosen % max(1, len(self.task.given) // SAMPLES) == 0]
-        pieces = [
-            (self._displaced(index), self.table_of("own")[index], self.table.given[index])
-            for index in pieces_of(chosen, self.task.classes)
-        ]
-        weight *= needed(wrong_share((soft, given) for soft, _, given in pieces))
-        exponent = matching_exponent(((soft, own) for soft, own, _ in pieces), weight)
-        self.refinement.copy_(torch.tensor([weight, exponent]))
-
     def _shift(self, dtype: torch.dtype) -> Tensor:
         """What turns the network's logits into those of the noisy samples' class shares."""
         share = {"between": 0.5, "training": 0.0, "clean": 1.0}[self.class_shares]
@@ -378,27 +338,18 @@ class CrossFitted(FoldNetworks):
     def move_labels(self, batch: Batch, clean: Batch) -> Tensor:
         """Move the label logits of a batch against the derivative of its predictions along the clean gradient."""
         shift, weight = self._shift(torch.float32), self.offset.float().exp()[clean.label]
-
-        def clean_loss(logits: Tensor) -> Tensor:
-            # Weighted as if the clean samples had the class shares of the noisy ones: otherwise labels drift to theirs.
-            return (weight * cross_entropy((logits + shift).log_softmax(1), clean.label)).mean()
-
-        self.network.eval()  # predictions as they are deployed: without dropout, with the statistics of all batches
-        moved = self.engine(batch.inputs, lambda logits: logits.sum(), clean.inputs, clean_loss, look_ahead=0.0)
-        self.network.train()
-        direction = log_probability_tangent((moved.logits.detach() + shift).log_softmax(1), moved.tangent)
-        direction = direction - direction.mean(1, keepdim=True)
+        direction, clean_loss = label_direction(self.engine, self.network, batch, clean, shift, weight)
         # The largest so far: once the network fits the clean samples, what is left of their gradient is no evidence,
         # and steps that are always of one length would follow it all the same.
         self.scale.copy_(torch.maximum(self.scale, averaged([direction.abs().amax(1).mean()])[0]))
         self.table.add(batch.index, -self.label_rate * self.label_every * direction / self.scale.clamp_min(1e-12))
-        return moved.clean_loss
+        return clean_loss
 
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.stage < 2:
             return one_hot(self.table.given[index], self.task.classes)
         soft = self._displaced(index)
-        return refined(soft, self.table_of("own")[index].float(), *self.refinement) if self._refines else soft
+        return self.own.refined(index, soft) if self._refines else soft
 
     def _displaced(self, index: Tensor) -> Tensor:
         """(n, classes) the posterior as label learning has moved it."""

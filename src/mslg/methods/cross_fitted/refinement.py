@@ -5,13 +5,15 @@ how certain the labels may be on average."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ...data.sample_table import pieces_of
 from ...runtime.distributed import averaged
 from ...training.losses import entropy
+from ...training.method import Task
 
 START, FULL = 0.2, 0.6  # fractions of stage 3: from where on own predictions count, and from where on fully
 KEPT = 0.7  # of the running mean of predictions, per epoch
@@ -19,6 +21,50 @@ MANY = 0.2  # fraction of wrong labels from which on own predictions count fully
 SAMPLES = 5000  # that the exponent is fitted on, about
 EXPONENTS = torch.logspace(-2, 3, 41, base=2.0, dtype=torch.float64)  # 1/4 to 8
 LEAST = 1e-8
+
+
+class OwnPredictions(nn.Module):
+    """The running mean of the deployed network's predictions of each sample, and the labels that follow from it.
+
+    most   their weight from FULL on, where at least MANY of the labels are wrong
+    """
+
+    def __init__(self, task: Task, most: float) -> None:
+        super().__init__()
+        self.most, self.samples, self.classes = most, len(task.given), task.classes
+        self.table = task.new_sample_table("own", task.classes, dtype=torch.float16)
+        # Of this epoch: their weight, and the exponent that restores the labels' confidence.
+        self.register_buffer("now", torch.tensor([0.0, 1.0], device=task.device))
+
+    now: Tensor
+
+    def remember(self, index: Tensor, probs: Tensor) -> None:
+        """Add predictions to the running mean."""
+        before = self.table[index].float()
+        first = before.sum(1, keepdim=True) == 0
+        self.table[index] = torch.where(first, probs, KEPT * before + (1 - KEPT) * probs).half()
+
+    def begin_epoch(self, part: float, own: Tensor, given: Tensor, soft_labels: Callable[[Tensor], Tensor]) -> None:
+        """How much predictions count in the epoch that begins at this part of stage 3, and with which exponent.
+
+        Args:
+            part: of stage 3, from 0 to 1.
+            own: the samples of this process.
+            given: labels of all samples.
+            soft_labels: those of some samples, before they are refined.
+        """
+        if (weight := weight_at(part, self.most)) == 0:
+            return
+        # By their index, so that several processes choose the samples that one process would.
+        chosen = own[own % max(1, self.samples // SAMPLES) == 0]
+        pieces = [(soft_labels(index), index) for index in pieces_of(chosen, self.classes)]
+        weight *= needed(wrong_share((soft, given[index]) for soft, index in pieces))
+        exponent = matching_exponent(((soft, self.table[index]) for soft, index in pieces), weight)
+        self.now.copy_(torch.tensor([weight, exponent]))
+
+    def refined(self, index: Tensor, soft: Tensor) -> Tensor:
+        """(n, classes) the labels to train on instead of these soft ones."""
+        return refined(soft, self.table[index].float(), *self.now)
 
 
 def weight_at(part: float, most: float) -> float:
