@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -159,22 +159,26 @@ class FoldNetworks(SingleNetwork):
         assert isinstance(table, SampleTable)
         return table
 
-    def predict_training(self, name: str, data: Splits) -> None:
-        """Predict every training sample by the network of its fold; clean-only networks have seen none of them, so
-        these predict together."""
-        networks, table = self.group(name), self.table_of(name)
-        with evaluating(networks):
+    def predict_training(self, names: Sequence[str], data: Splits) -> None:
+        """Predict every training sample by the networks of its fold, reading it once for all groups; clean-only
+        networks have seen none of them, so these predict together."""
+        with evaluating(nn.ModuleDict({name: self.group(name) for name in names})):
             for batch in data.in_order():
-                if name == "clean":
-                    every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
-                    table[batch.index] = floored(every.logsumexp(0) - math.log(self.folds))
-                    continue
-                fold = self.fold[batch.index]
-                for number, network in enumerate(networks.children()):
-                    own = (fold == number).nonzero().flatten()
-                    if len(own):
-                        inputs = map_inputs(lambda tensor: tensor.index_select(0, own), batch.inputs)  # noqa: B023
-                        table[batch.index[own]] = floored(call(network, inputs).log_softmax(1))
+                for name in names:
+                    self._predict_batch(name, batch)
+
+    def _predict_batch(self, name: str, batch: Batch) -> None:
+        networks, table = self.group(name), self.table_of(name)
+        if name == "clean":
+            every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
+            table[batch.index] = floored(every.logsumexp(0) - math.log(self.folds))
+            return
+        fold = self.fold[batch.index]
+        for number, network in enumerate(networks.children()):
+            own = (fold == number).nonzero().flatten()
+            if len(own):
+                inputs = map_inputs(lambda tensor: tensor.index_select(0, own), batch.inputs)  # noqa: B023
+                table[batch.index[own]] = floored(call(network, inputs).log_softmax(1))
 
     def predict_clean(self, name: str, data: Splits, samples: Samples, *, out_of_fold: bool = True) -> Tensor:
         """(n, classes) log-probabilities of clean samples: by the network of their fold, or the mean of all."""
