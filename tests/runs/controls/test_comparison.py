@@ -254,9 +254,9 @@ def test_the_cost_is_announced_before_training(
     # 5 steps an epoch, 4 epochs, in plain steps: twice 1, 4/3, 2, three of 1 and one of 4/3, and the method's own
     own = MSLG(Task(torch.zeros(8, dtype=torch.int64), 4, small_network, 4), label_rate=0.0)
     work = 5 * (4 + 4 + 4 * 4 / 3 + 8 + 3 + 4 / 3 + sum(own.relative_cost(epoch) for epoch in range(4)))
+    minutes = f"{work * 10 / 60:.0f} to {work * 30 / 60:.0f} min"
     assert told == [
-        f"plan: then train 6 controls to compare with, {work * 10 / 60:.0f} to {work * 30 / 60:.0f} min; skip them with "
-        "--no-compare (compare=False)"
+        f"plan: then train 6 controls to compare with, {minutes}; skip them with --no-compare (compare=False)"
     ]
 
 

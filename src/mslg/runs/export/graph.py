@@ -51,13 +51,13 @@ class Positional(nn.Module):
 
 
 def trace(run: Run, network: Any, prepare: Any) -> Graph:
-    """Trace the run's model on real inputs, with the backbone of a run on features in front of it. Resizing and normalising are part of the graph, softmax is not. The batch
-    size is free, and so is the length of sequences if the network allows it."""
+    """Trace the run's model on real inputs, with the backbone of a run on features in front of it. Resizing and
+    normalising are part of the graph, softmax is not. The batch size is free, and so is the length of sequences if the
+    network allows it."""
     trained = load_model(run.path, network, prepare=prepare).cpu()
     model = with_backbone(trained)
-    samples = (
-        [model.example()] if model is not trained else read_example(run.path, model.example()) or [model.example()]
-    )
+    samples = read_example(run.path, model.example()) if model is trained else []
+    samples = samples or [model.example()]
     args, kwargs = arguments(samples[0])
     names = list(kwargs) or (["inputs"] if len(args) == 1 else [f"inputs_{place}" for place in range(len(args))])
     parts = in_order(samples[0])
