@@ -158,7 +158,23 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
         return FittedPosterior(_fit(predictions, evidence, evidence.in_sample).posterior, "none")
     # The confusion of the network is unknown: its predictions count as true labels.
     given, predicted = predictions.given_and_predicted()
-    return FittedPosterior(bayes_rule(SmoothedCounts.of(given, predicted, len(predictions.classes))), "none")
+    rule = bayes_rule(SmoothedCounts.of(given, predicted, len(predictions.classes)))
+    if predictions.predicted_in_training is not None:
+        rule = _half_symmetric(rule, float((given == predicted).double().mean()))
+    return FittedPosterior(rule, "none")
+
+
+def _half_symmetric(rule: Posterior, agreement: float) -> Posterior:
+    """The geometric mean of a matrix counted by a network's predictions and of one that treats all classes alike: what
+    the first says of two classes is the network's confusion as much as that of the labels. On frozen features it lowers
+    the average precision by .03 where 9 % of the labels are wrong, and raises it by .06 where pairs of classes are
+    swapped (tuning seed of benchmarks/practitioner.py); half of it keeps most of both."""
+    if not isinstance(rule.log_columns, Tensor):
+        return rule  # too many classes for a dense matrix
+    classes = len(rule.log_columns)
+    other = max(LEAST, (1 - agreement) / max(1, classes - 1))
+    symmetric = torch.full((classes, classes), other, dtype=torch.float64).fill_diagonal_(max(LEAST, agreement))
+    return replace(rule, log_columns=(rule.log_columns + symmetric.log()) / 2)
 
 
 def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples) -> FittedPosterior:
