@@ -254,6 +254,22 @@ def test_collapsing_labels_are_told_once(caplog: pytest.LogCaptureFixture) -> No
     assert "try a smaller label_rate or look_ahead, a longer warm_up" in told[0]
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "advice"),
+    [
+        ("cross-entropy", {}, ""),
+        ("mslg", {"label_rate": 0.0}, "a smaller learning rate"),
+        ("mslg", {}, "a smaller label_rate or look_ahead, a longer warm_up, or more clean samples"),
+        ("cross-fitted", {}, "a smaller learning rate, or more clean samples"),
+        ("cross-fitted", {"preset": "meta"}, "a smaller label_rate or learning rate, or more clean samples"),
+    ],
+)
+def test_a_warning_names_no_setting_that_the_method_does_not_use(
+    method: str, settings: dict[str, Any], advice: str
+) -> None:
+    assert fit(method=method, epochs=3, **settings).method.advice == advice
+
+
 def test_a_diverged_run_is_marked_as_failed(tmp_path: Path) -> None:
     with pytest.raises(ArithmeticError, match="try a learning rate ten times smaller"):
         fit(output=tmp_path / "run", learning_rate=1e30, batch_size=8)

@@ -9,6 +9,7 @@
                   fitted on the clean samples, out of fold
     3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; with the preset "meta" the
        displacement δ is learned by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,  d_j = centred D_g log p_j
+       later on softmax(log q_j + δ_j) mixed with the mean of its own predictions (see refinement.py)
 
 so that a label's logits move by at most `label_rate` nats per epoch on average, however flat the softmax is. Each stage
 has the whole of the learning-rate schedule; the first two end with the networks of their best epoch on clean samples.
@@ -32,6 +33,7 @@ from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import file_if_large, pieces_of
 from ...data.samples import Samples
 from ...data.splits import Splits, is_in
+from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
 from ...runtime.distributed import averaged, broadcast_object, gathered
 from ...training.losses import (
@@ -56,6 +58,7 @@ from .estimates import (
     transition_rows,
 )
 from .fold_networks import FoldNetworks
+from .refinement import KEPT, SAMPLES, matching_exponent, needed, refined, weight_at, wrong_share
 from .stages import schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
@@ -83,6 +86,8 @@ class CrossFitted(FoldNetworks):
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
     decay          factor on the weight decay of the deployed network
     mixup          mix the inputs and labels of a batch in stage 3, where inputs are dense floating-point tensors
+    own_weight     weight of the deployed network's own mean predictions in the labels of the end of stage 3, where
+                   inputs are mixed
     class_shares   which shares of the classes the deployed network expects: those of the training data, of the clean
                    samples, or their geometric mean
     auto_clean     without a clean set, use the samples of each class that stage 1 fits best instead, and do not train
@@ -91,10 +96,16 @@ class CrossFitted(FoldNetworks):
     """
 
     needs = frozenset({"clean set"})
-    advice = "a smaller label_rate or learning rate, or more clean samples"
+    advice = "a smaller learning rate, or more clean samples"
     presets: ClassVar = {
         "meta": lambda task: {"label_rate": 0.3},
-        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25},
+        "fast": lambda task: {
+            "folds": 2,
+            "noisy_stage": 1 / 15,
+            "forward_stage": 1 / 15,
+            "clean_ratio": 0.25,
+            "own_weight": 0.0,
+        },
     }
 
     def __init__(
@@ -111,6 +122,7 @@ class CrossFitted(FoldNetworks):
         mode: Mode = "exact",
         decay: float = 10.0,
         mixup: bool = True,
+        own_weight: float = 0.9,
         class_shares: ClassShares = "between",
         auto_clean: bool = False,
         auto_share: float = 0.3,
@@ -120,14 +132,18 @@ class CrossFitted(FoldNetworks):
             raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
         if not 0 < clean_ratio <= 1:
             raise ValueError(f"clean_ratio is {clean_ratio}; it must be above 0 and at most 1")
+        if not 0 <= own_weight <= 1:
+            raise ValueError(f"own_weight is {own_weight}; it must be from 0 to 1")
         amounts = {"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share}
         for name, value in amounts.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
+        if self.label_rate > 0:
+            self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
-        self.auto_clean, self.auto_share = auto_clean, auto_share
+        self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         for group in self.optimizer.param_groups:
@@ -142,6 +158,8 @@ class CrossFitted(FoldNetworks):
         self.register_buffer("weights", torch.zeros(4, dtype=torch.float64, device=task.device))  # of N, A, B, log T
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
+        # The weight of own predictions in the labels of this epoch, and the exponent that restores their confidence.
+        self.register_buffer("refinement", torch.tensor([0.0, 1.0], device=task.device))
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
         self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
         self.stage = -1
@@ -151,6 +169,7 @@ class CrossFitted(FoldNetworks):
     transition: Tensor
     offset: Tensor
     scale: Tensor
+    refinement: Tensor
 
     # Stages
 
@@ -161,6 +180,8 @@ class CrossFitted(FoldNetworks):
                 self.add_group(name)
             for name in NETWORKS.get(number - 1, ()):
                 self.drop_group(name)
+        if stage == 2 and self.own_weight > 0 and "own" not in self.predicted:
+            self.predicted["own"] = self.task.new_sample_table("own", self.task.classes, dtype=torch.float16)
         self.stage = stage
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
@@ -168,15 +189,16 @@ class CrossFitted(FoldNetworks):
         self.steps = data.steps(self.excluded())
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
-            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order()).inputs)))
-        if self.task.warm:
-            return
-        if epoch == self.starts[1]:
+            some_samples = data.train.at(torch.arange(min(16, len(data.train.index))))
+            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order(some_samples)).inputs)))
+        if not self.task.warm and epoch == self.starts[1]:
             self._finish_first_stage(epoch, data)
             self._enter(1)
-        if epoch == self.starts[2]:
+        if not self.task.warm and epoch == self.starts[2]:
             self._finish_second_stage(data)
             self._enter(2)
+        if self.stage == 2 and self._refines:
+            self._set_refinement(epoch, data)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -197,7 +219,8 @@ class CrossFitted(FoldNetworks):
             return self.folds * (1 + clean)
         if epoch < self.starts[2]:
             return (1 + self.clean_ratio) * self.folds
-        return 1 + self.clean_ratio + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
+        own = 1 / 3 if self.own_weight > 0 else 0.0
+        return 1 + self.clean_ratio + own + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
     # Stage 1: networks of the given labels, and of the clean samples alone
 
@@ -221,8 +244,7 @@ class CrossFitted(FoldNetworks):
         steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
-        for name in NETWORKS[0]:
-            self.predict_training(name, data)
+        self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
         weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
 
@@ -241,7 +263,7 @@ class CrossFitted(FoldNetworks):
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
         transition matrix."""
-        self.predict_training("noisy", data)
+        self.predict_training(["noisy"], data)
         own = data.own()
         given = self.task.given[own]
         log_probs = self.table_of("noisy")[own].cpu().float()
@@ -268,7 +290,7 @@ class CrossFitted(FoldNetworks):
     def _finish_second_stage(self, data: Splits) -> None:
         """Fit the weights of the posterior on the clean samples."""
         self.go_back_to_best("corrected")
-        self.predict_training("corrected", data)
+        self.predict_training(["corrected"], data)
         if (samples := data.unbiased_clean) is None:
             self.weights[2:] = 1.0
             return
@@ -292,6 +314,8 @@ class CrossFitted(FoldNetworks):
         number = round(self.progress * self.task.epochs * self.steps)
         if self._learns_labels(self.epoch) and number % self.label_every == 0:
             scalars["clean/loss"] = self.move_labels(batch, clean)
+        if self._refines:
+            self._remember(batch)
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
@@ -306,8 +330,40 @@ class CrossFitted(FoldNetworks):
         self.descend(self.optimizer, loss + self.clean_weight * verified)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
-            scalars["labels/moved"] = total_variation(soft, self.log_posterior(batch.index).softmax(1)).mean()
+            start = self.log_posterior(batch.index).softmax(1)
+            scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
         return StepResult(scalars, logits[:size].log_softmax(1))
+
+    @property
+    def _refines(self) -> bool:
+        """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
+        return self.own_weight > 0 and self.mixes
+
+    def _remember(self, batch: Batch) -> None:
+        """Add the predictions of a batch, as they are deployed, to the running mean."""
+        with evaluating(self.network):
+            logits = call(self.network, batch.inputs)
+            probs = (logits.float() + self._shift(torch.float32)).softmax(1)
+        before = self.table_of("own")[batch.index].float()
+        first = before.sum(1, keepdim=True) == 0
+        self.table_of("own")[batch.index] = torch.where(first, probs, KEPT * before + (1 - KEPT) * probs).half()
+
+    def _set_refinement(self, epoch: int, data: Splits) -> None:
+        """How much own predictions count in this epoch, and the exponent that follows from it."""
+        start = self.starts[2]
+        weight = weight_at((epoch - start) / (self.task.epochs - start), self.own_weight)
+        if weight == 0:
+            return
+        # By their index, so that several processes choose the samples that one process would.
+        chosen = data.own()
+        chosen = chosen[chosen % max(1, len(self.task.given) // SAMPLES) == 0]
+        pieces = [
+            (self._displaced(index), self.table_of("own")[index], self.table.given[index])
+            for index in pieces_of(chosen, self.task.classes)
+        ]
+        weight *= needed(wrong_share((soft, given) for soft, _, given in pieces))
+        exponent = matching_exponent(((soft, own) for soft, own, _ in pieces), weight)
+        self.refinement.copy_(torch.tensor([weight, exponent]))
 
     def _shift(self, dtype: torch.dtype) -> Tensor:
         """What turns the network's logits into those of the noisy samples' class shares."""
@@ -341,6 +397,11 @@ class CrossFitted(FoldNetworks):
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.stage < 2:
             return one_hot(self.table.given[index], self.task.classes)
+        soft = self._displaced(index)
+        return refined(soft, self.table_of("own")[index].float(), *self.refinement) if self._refines else soft
+
+    def _displaced(self, index: Tensor) -> Tensor:
+        """(n, classes) the posterior as label learning has moved it."""
         return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
 
     def labels_fixed(self, epochs: int) -> str | None:
