@@ -18,7 +18,7 @@ function setUpTheme() {
   tell();
 }
 
-const LISTS = { "#check": "check", "#review": "review", "#next": "next" };
+const LISTS = { "#check": "check", "#review": "review", "#worth": "next" };
 const listed = () => LISTS[window.location.hash];
 
 let review = null;
