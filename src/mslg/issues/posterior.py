@@ -166,7 +166,7 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
 
 
 def _towards_symmetric(rule: Posterior, agreement: float) -> Posterior:
-    """A weighted geometric mean of a matrix counted by a network's predictions and of one that treats all classes alike:
+    """A weighted geometric mean of a matrix counted by predictions and of one that treats all classes alike:
     what the first says of two classes is the network's confusion as much as that of the labels. On frozen features it
     lowers the average precision by .03 where 9 % of the labels are wrong, and raises it by .06 where pairs of classes
     are swapped (tuning seed of benchmarks/practitioner.py); a part of it keeps some of both."""
