@@ -19,6 +19,7 @@ def review_next(
     ] = None,
     trust_code: Annotated[bool, typer.Option("--trust-code", help="Import code that the run's folder names.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
+    page: Annotated[bool, typer.Option("--page", help="Add a tab with these samples to the run's page.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -31,6 +32,8 @@ def review_next(
 
     mslg review-next runs/first -n 50
 
+    mslg review-next runs/first -n 50 --page
+
     mslg review-next runs/first -n 200 -o next.csv
     """
     if output is not None and output.exists() and not force:
@@ -38,7 +41,9 @@ def review_next(
 
     from ..fitting.review_next import review_next as choose
 
-    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code)
+    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code, page=page)
+    if page:
+        print(f"they are a tab of the page: {run / 'report.html'}, or mslg review {run}", file=sys.stderr)
     if output is not None:
         from ..runtime.files import write_atomically
 
@@ -46,9 +51,9 @@ def review_next(
         print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)
     if as_json:
         print(json.dumps({"format_version": 1, "samples": rows.to_dict(orient="records")}, ensure_ascii=False))
-    elif output is None and sys.stdout.isatty():
+    elif output is None and not page and sys.stdout.isatty():
         _show(rows)
-    elif output is None:
+    elif output is None and not page:
         print(_as_csv(rows), end="")
 
 
