@@ -87,7 +87,7 @@ def test_a_mixture_of_two_classes_is_ambiguous_and_hardly_any_verified_sample() 
     features[:5] = (features[label == 0][10:15] + features[label == 1][10:15]) / 2
     label[:5], probs[:5] = 0, [0.9, 0.05, 0.05]
     known = np.where(np.arange(300) >= 150, label, -1)
-    found = find_label_issues(label, probs, verified=known, features=features)
+    found = find_label_issues(label, probs, verified=known, features=features, flag="likelier")
     rows = found.labels
     assert (rows["kind"][:5] == "ambiguous").all()
     assert (rows["ambiguous"][:5] > 1).all()
