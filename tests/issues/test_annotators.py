@@ -99,7 +99,7 @@ def test_verified_samples_and_a_model_help() -> None:
     assert right[2] > right[0] + 0.05
     assert both.annotators.model_weight > 0.5
     assert (both.probs[:150].argmax(1).numpy() == true[:150]).all(), "verified samples have their class"
-    assert (both.held_out.argmax(1).numpy() != true[:150]).any(), "but are judged without it"
+    assert (verified.held_out.argmax(1).numpy() != true[:150]).any(), "but are judged without it"
 
 
 def test_the_gain_of_a_question_is_the_mutual_information() -> None:
