@@ -122,7 +122,7 @@ def _wide(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     columns = [name for name in table if name not in OF_SAMPLE]
     if len(columns) < 2:
         raise ValueError(
-            f"the table of votes has the columns {', '.join(table)}; it needs id, annotator and label, or a column per "
+            f"the table of votes has the columns {', '.join(map(str, table))}; it needs id, annotator and label, or a column per "
             "annotator"
         )
     about = table[[name for name in OF_SAMPLE if name in table]].reset_index(drop=True)

@@ -252,24 +252,9 @@ def find_label_issues(
             "votes": votes.per_sample()[unverified].numpy(),
         }
     ranked = replace(ranked, soft_labels="posterior", kinds=columns)
-    errors = ranked.error_rate_summary()
-    if errors["why"] is not None:
-        errors["why"] = _why_unknown(len(source) - len(unverified))
-    summary: dict[str, Any] = {
-        "state": "done",
-        "training_samples": len(unverified),
-        "clean_samples": {"verified": len(source) - len(unverified)},
-        "label_errors": errors,
-        "label_issues": int(ranked.flagged.sum()),
-        "kinds": kinds.counts(source.label.numpy()),
-        "confusable_pairs": confusable_pairs(kinds, source.classes),
-    }
+    summary = _summary(ranked, source, len(unverified), kinds, about)
     if len(models) > 1:
         summary["model_weights"] = together.weights.tolist()
-    if about is not None:
-        summary["annotators"] = about.summary(source.classes)
-    elif len(source.classes) <= SHOWN:
-        summary["transition"] = ranked.posterior.transition().tolist()
     warnings = [] if suspicious is None else [suspicious]
     settings = {
         "source": str(labels) if isinstance(labels, str | Path) else None,
@@ -278,6 +263,28 @@ def find_label_issues(
         "flag": None if fdr is not None else flag,
     }
     return Issues(summary, source.classes, warnings, ranked, source, known, together, kinds, shown, settings, about)
+
+
+def _summary(
+    ranked: LabelIssues, source: Source, unverified: int, kinds: ProblemKinds, about: Annotators | None
+) -> dict[str, Any]:
+    errors = ranked.error_rate_summary()
+    if errors["why"] is not None:
+        errors["why"] = _why_unknown(len(source) - unverified)
+    summary: dict[str, Any] = {
+        "state": "done",
+        "training_samples": unverified,
+        "clean_samples": {"verified": len(source) - unverified},
+        "label_errors": errors,
+        "label_issues": int(ranked.flagged.sum()),
+        "kinds": kinds.counts(source.label.numpy()),
+        "confusable_pairs": confusable_pairs(kinds, source.classes),
+    }
+    if about is not None:
+        summary["annotators"] = about.summary(source.classes)
+    elif len(source.classes) <= SHOWN:
+        summary["transition"] = ranked.posterior.transition().tolist()
+    return summary
 
 
 def _no_model(source: Source) -> Model:

@@ -99,7 +99,8 @@ class Annotators:
                 "gain": best.values.flatten().numpy(),
             }
         )
-        return table[np.isfinite(table["gain"])].sort_values("gain", ascending=False, ignore_index=True)
+        found: pd.DataFrame = table[np.isfinite(table["gain"])].sort_values("gain", ascending=False, ignore_index=True)
+        return found
 
 
 class Consensus(NamedTuple):
