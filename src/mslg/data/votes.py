@@ -121,9 +121,9 @@ def _wide(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Likewise."""
     columns = [name for name in table if name not in OF_SAMPLE]
     if len(columns) < 2:
+        there = ", ".join(map(str, table))
         raise ValueError(
-            f"the table of votes has the columns {', '.join(map(str, table))}; it needs id, annotator and label, or a column per "
-            "annotator"
+            f"the table of votes has the columns {there}; it needs id, annotator and label, or a column per annotator"
         )
     about = table[[name for name in OF_SAMPLE if name in table]].reset_index(drop=True)
     about["id"] = about["id"].astype(str) if "id" in about else [str(place) for place in range(len(table))]

@@ -246,11 +246,7 @@ def find_label_issues(
     kinds = problem_kinds(two, mass, len(source.classes), shown, (known >= 0).nonzero().flatten().numpy())
     columns = kind_columns(kinds, unverified.numpy(), ranked.flagged.numpy(), source.ids)
     if votes is not None:
-        columns |= {
-            "consensus_label": np.array(source.classes, dtype=object)[ranked.likeliest.numpy()],
-            "consensus_probability": ranked.two_likeliest[:, 0].numpy(),
-            "votes": votes.per_sample()[unverified].numpy(),
-        }
+        columns |= _consensus_columns(ranked, source, votes.per_sample()[unverified])
     ranked = replace(ranked, soft_labels="posterior", kinds=columns)
     summary = _summary(ranked, source, len(unverified), kinds, about)
     if len(models) > 1:
@@ -285,6 +281,14 @@ def _summary(
     elif len(source.classes) <= SHOWN:
         summary["transition"] = ranked.posterior.transition().tolist()
     return summary
+
+
+def _consensus_columns(ranked: LabelIssues, source: Source, votes: Tensor) -> dict[str, Array]:
+    return {
+        "consensus_label": np.array(source.classes, dtype=object)[ranked.likeliest.numpy()],
+        "consensus_probability": ranked.two_likeliest[:, 0].numpy(),
+        "votes": votes.numpy(),
+    }
 
 
 def _no_model(source: Source) -> Model:
