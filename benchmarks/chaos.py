@@ -1,6 +1,6 @@
 """Kills, damage, hostile inputs and full disks: what is lost, wrong, hung or run.
 
-    python benchmarks/chaos.py                       # all parts, about half an hour of one core
+    python benchmarks/chaos.py                       # all parts, about half an hour of a core of its own
     python benchmarks/chaos.py --part hostile -n 200 # one of them
     python benchmarks/chaos.py --summary             # writes benchmarks/results/chaos.json from what has been done
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import hostile_inputs
+import killed_commands
 
 RESULT = Path(__file__).parent / "results" / "chaos.json"
 HANG, MEMORY = 60, 2 * 2**30  # seconds, bytes
@@ -81,6 +83,8 @@ def start(words: list[str], folder: Path, *, limit: int | None = None, **environ
     except SystemExit as end:
         sys.stdout.flush()
         sys.stderr.flush()
+        if names := os.environ.get("CHAOS_MODULES"):
+            Path(names).write_text(json.dumps(list(sys.modules)))
         os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
     except BaseException:
         traceback.print_exc()
@@ -91,27 +95,80 @@ def start(words: list[str], folder: Path, *, limit: int | None = None, **environ
 def finish(number: int, folder: Path, *, kill_after: float | None = None, begun: float | None = None) -> Ended:
     """Wait for a process, killing it after some seconds, and after the time of a hang in any case."""
     begun = time.monotonic() if begun is None else begun
-    until = begun + (HANG + 5 if kill_after is None else kill_after)
-    waited = 0.0  # for a processor: on a busy machine that is no hang
-    while True:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            waited = int(Path(f"/proc/{number}/schedstat").read_text().split()[1]) / 1e9
-        done, status, usage = os.wait4(number, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > until + (waited if kill_after is None else 0):
-            os.kill(number, signal.SIGKILL)
-            _, status, usage = os.wait4(number, 0)
-            break
-        time.sleep(0.005)
+    status, usage, seconds = _watched(number, begun, HANG + 5 if kill_after is None else kill_after)
+    if status is None:
+        os.kill(number, signal.SIGKILL)
+        _, status, usage = os.wait4(number, 0)
     said = (folder / "said").read_text(errors="replace") if (folder / "said").exists() else ""
-    seconds = time.monotonic() - begun - waited
     return Ended(os.waitstatus_to_exitcode(status), said, seconds, usage.ru_maxrss * 1024)
+
+
+def ask(number: int, folder: Path, after: float, begun: float) -> Ended:
+    """Send SIGTERM after some seconds, and wait for the end."""
+    status, usage, seconds = _watched(number, begun, after)
+    if status is None:
+        os.kill(number, signal.SIGTERM)
+        return finish(number, folder)
+    said = (folder / "said").read_text(errors="replace")
+    return Ended(os.waitstatus_to_exitcode(status), said, seconds, usage.ru_maxrss * 1024)
+
+
+def _watched(number: int, begun: float, most: float) -> tuple[int | None, Any, float]:
+    """The status of a process that has ended, its usage and its seconds; no status if it takes longer. The time that it
+    or its workers have waited for a processor is taken off: on a busy machine that is no hang."""
+    waits = {number: 0.0}
+    while True:
+        for pid in (number, *_children(number)):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                waits[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        waited = waits[number] + max((waits[pid] for pid in waits if pid != number), default=0.0)
+        done, status, usage = os.wait4(number, os.WNOHANG)
+        seconds = time.monotonic() - begun - waited
+        if done:
+            return status, usage, seconds
+        if seconds > most:
+            return None, usage, seconds
+        time.sleep(0.005)
+
+
+def _children(number: int) -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
 
 
 def run(words: list[str], folder: Path, **how: Any) -> Ended:
     (folder / "said").unlink(missing_ok=True)
     return finish(start(words, folder, **how), folder)
+
+
+def import_all(place: Path) -> None:
+    """Import what the commands import, so that forked processes need not: each would take seconds for it."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_data(place)
+    words = [
+        "fit",
+        "data.npz",
+        "--clean",
+        "clean.npz",
+        "-o",
+        "run",
+        "--force",
+        "--epochs",
+        "2",
+        "--method",
+        "mslg",
+        "-q",
+    ]
+    for command in (words, ["apply", "run", "-o", "out.csv", "--force"], ["predict", "run", "data.npz"]):
+        ended = run(command, place, CHAOS_MODULES=str(place / "modules.json"))
+        if ended.code:
+            raise RuntimeError(ended.said)
+        for name in json.loads((place / "modules.json").read_text()):
+            if name.startswith(("mslg.", "torch.", "typer.", "pydantic", "PIL.", "pandas.", "pyarrow", "matplotlib.")):
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
 
 
 def digest(folder: Path, names: tuple[str, ...] = COMPARED) -> str:
@@ -167,7 +224,14 @@ class Chaos:
         while there < count:
             place = self.folder / "trial"
             shutil.rmtree(place, ignore_errors=True)
-            outcome = {"part": part, "number": number, "n": 1, "problems": [], **trial(number, place)}
+            outcome = {
+                "part": part,
+                "seed": self.seed,
+                "number": number,
+                "n": 1,
+                "problems": [],
+                **trial(number, place),
+            }
             with self.ledger.open("a") as file:
                 file.write(json.dumps(outcome) + "\n")
             if outcome["problems"]:
@@ -230,43 +294,33 @@ class Chaos:
         return {"n": kills, "kind": method, "problems": [*wrong, *ended.problems]}
 
     def _killed_command(self, number: int, place: Path, chance: random.Random) -> dict[str, Any]:
-        good = self._good_photos()
-        place.mkdir()
-        shutil.copytree(good / "run", place / "run")
-        for name in ("photos", "verified"):
-            shutil.copytree(good / name, place / name)
-        commands = [
-            ["apply", "run", "--to", "imagefolder", "-o", "out", "--force", "--suggested"],
-            ["apply", "run", "-o", "out.csv", "--force"],
-            ["apply", "run", "-o", "out.parquet", "--force"],
-            ["apply", "run", "--to", "label-studio", "-o", "out.json", "--force"],
-            ["export", "run", "--to", "safetensors", "-o", "out", "--force"],
-            ["export", "run", "--to", "csv", "-o", "out.csv", "--force"],
-            ["report", "run", "-o", "out.html"],
-            ["review-next", "run", "-o", "out.csv", "--force", "--workers", "0"],
-            ["verify", "run"],
-            ["check", "photos", "--workers", "0"],
-            ["fit", "--from", "run", "-o", "out", "--force", "--epochs", "2", *QUICK],
-        ]
-        words = commands[number % len(commands)]
-        whole = run(words, place)
-        if whole.code:
-            return {"n": 0, "kind": words[0], "problems": ["lost"], "said": whole.said[-500:]}
+        """A command is killed three times, and then run to its end: with the output of one that never was."""
+        shutil.copytree(self._good_photos(), place, ignore=shutil.ignore_patterns("said"))
+        words = killed_commands.COMMANDS[number % len(killed_commands.COMMANDS)]
+        kind, seconds = " ".join(words[:1] + words[2:4]), killed_commands.ENDLESS.get(words[0])
+        if seconds is None:
+            whole = run(words, place)
+            if whole.code:
+                return {"n": 0, "kind": kind, "problems": ["lost"], "said": whole.said[-500:]}
+            seconds = whole.seconds
         before, kills = _listing(place), 0
         for _ in range(3):
             (place / "said").unlink(missing_ok=True)
-            ended = finish(start(words, place), place, kill_after=chance.uniform(0.02, 1.1) * whole.seconds)
+            for name in killed_commands.STARTS_OVER.get(words[0], ()):
+                shutil.rmtree(place / name, ignore_errors=True)
+            ended = finish(start(words, place), place, kill_after=chance.uniform(0.02, 1.1) * seconds)
             kills += ended.code == -signal.SIGKILL
-        again = run(words, place)
+        again = run(["verify", "run"] if words[0] in killed_commands.ENDLESS else words, place)
         problems = list(again.problems)
         if again.code:
             problems.append("lost")
-        elif _listing(place) != before:
+        elif (after := _listing(place)) != before:
             problems.append("wrong")
-        return {"n": kills, "kind": words[0], "problems": problems, "said": again.said[-300:] if problems else ""}
+            again = again._replace(said=str(sorted(set(before.items()) ^ set(after.items()))) + again.said[-300:])
+        return {"n": kills, "kind": kind, "problems": problems, "said": again.said[-500:] if problems else ""}
 
     def ranks(self, number: int, place: Path) -> dict[str, Any]:
-        """Two processes that train together, both killed and resumed; or one of them asked to end."""
+        """Two processes that train together, both killed and resumed; or one asked to end, then the other."""
         chance = random.Random(f"{self.seed} ranks {number}")
         method = ("mslg", "cross-entropy", "meta-weight-net")[number % 3]
         place.mkdir()
@@ -285,10 +339,13 @@ class Chaos:
             ]
             pids = [start([*words, *more], place, RANK=str(rank), LOCAL_RANK=str(rank), **about) for rank in (0, 1)]
             if signal_to is not None and kill_after is not None:
-                time.sleep(kill_after)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pids[signal_to], signal.SIGTERM)
-                kill_after = None
+                first = ask(pids[signal_to], place, kill_after, begun)
+                other = pids[1 - signal_to]
+                if first.code:  # as torchrun does when a process has failed
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(other, signal.SIGTERM)
+                second = finish(other, place)
+                return [first, second] if signal_to == 0 else [second, first]
             return [finish(pid, place, kill_after=kill_after, begun=begun) for pid in pids]
 
         whole = both(["-o", "whole"], None, None)
@@ -297,16 +354,25 @@ class Chaos:
         kills = 0
         for attempt in range(4):
             asked = number % 2 if attempt == 0 and number % 4 < 2 else None
-            after = None if attempt == 3 else chance.uniform(0.3, 1) * whole[0].seconds
+            after = None if attempt == 3 else chance.uniform(0.02, 1) * whole[0].seconds
             ended = both(["--resume"] if (place / "run" / "config.toml").exists() else [], after, asked)
             kills += sum(each.code not in (0,) for each in ended)
             if all(each.code == 0 for each in ended):
                 break
-            allowed = [0, -signal.SIGKILL, 128 + signal.SIGTERM]
+            problems = [problem for each in ended for problem in each.problems]
+            allowed = [0, -signal.SIGKILL]
+            if asked is not None:  # a process that has not even begun ends by the signal itself
+                allowed = [0, 128 + signal.SIGTERM, -signal.SIGTERM]
             if "another process of this run has ended" in ended[0].said:
-                allowed.append(1)  # the other one was asked to end before training had begun
-            if any(each.code not in allowed for each in ended):
-                return {"n": kills, "kind": method, "problems": ["lost"], "said": ended[0].said[-800:]}
+                allowed.append(1)  # it noticed the loss before it was asked itself
+            if problems or any(each.code not in allowed for each in ended):
+                codes = [each.code for each in ended]
+                return {
+                    "n": kills,
+                    "kind": method,
+                    "problems": problems or [f"ended with {codes}"],
+                    "said": ended[0].said[-800:],
+                }
         wrong = [] if digest(place / "run") == digest(place / "whole") else ["wrong"]
         return {"n": max(1, kills), "kind": method, "problems": [*wrong, *ended[0].problems]}
 
@@ -342,6 +408,10 @@ class Chaos:
             ended = run([*words, "--method", "cross-entropy", "--workers", "0", *QUICK], place)
             if ended.code:
                 raise RuntimeError(ended.said)
+            killed_commands.write_inputs(place)
+            for words in killed_commands.FIRST:
+                if (ended := run(words, place)).code:
+                    raise RuntimeError(ended.said)
         return place
 
     def _good(self) -> Path:
@@ -487,7 +557,15 @@ def _listing(place: Path) -> dict[str, str]:
         if path.is_file() and path.name not in ("said", ".lock", "timing.jsonl")
     ]
     kept = [path for path in paths if "checksums" not in path.name and "config.toml" not in path.name]
-    return {str(path.relative_to(place)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+    return {str(path.relative_to(place)): hashlib.sha256(_lasting(path)).hexdigest() for path in kept}
+
+
+def _lasting(path: Path) -> bytes:
+    """The content without how long things took."""
+    if path.name != "cells.jsonl":
+        return path.read_bytes()
+    cells = [json.loads(line) for line in path.read_text().splitlines()]
+    return json.dumps(sorted(json.dumps({**cell, "seconds": 0}) for cell in cells)).encode()
 
 
 def _output(words: list[str], place: Path) -> str:
@@ -537,9 +615,11 @@ def main() -> None:
 
         torch.set_num_threads(1)
         for name in ("fitting.fit", "fitting.review_next", "review.report.render", "review.cleaned.write", "cli.app"):
-            __import__(f"mslg.{name}")
-        for part in given.part or PARTS:
-            chaos.make(part, given.n or PARTS[part])
+            importlib.import_module(f"mslg.{name}")
+        import_all(chaos.folder / "imports")
+        for tenth in range(1, 11):  # in turns, so that a run that is stopped has tried something of everything
+            for part in given.part or PARTS:
+                chaos.make(part, (given.n or PARTS[part]) * tenth // 10)
     found = summary(chaos.done(), given.seed)
     if given.summary:
         RESULT.write_text(json.dumps(found, indent=1) + "\n")

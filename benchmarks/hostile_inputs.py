@@ -391,6 +391,95 @@ def run_folder(chance: random.Random, folder: Path, outside: Path) -> Input:
     return Input(chance.choice(commands))
 
 
+def probabilities(chance: random.Random, folder: Path, outside: Path) -> Input:
+    """Labels and predicted probabilities, of which one is odd."""
+    rows = chance.choice([1, 2, 30, 30, 30])
+    given: Any = np.arange(rows) % 3
+    odds: Any = np.random.default_rng(0).dirichlet(np.ones(3), rows)
+    kind = chance.choice(["labels", "odds", "odds", "bytes"])
+    if kind == "labels":
+        given = labels(chance, rows)
+    elif kind == "odds":
+        makers: list[Callable[[], Any]] = [
+            lambda: array(chance, rows),
+            lambda: odds * chance.choice([0, -1, 5, np.nan, np.inf, 1e300]),
+            lambda: odds[:, : chance.choice([0, 1, 2])],
+            lambda: np.array([[Evil()] * 3] * rows, dtype=object),
+        ]
+        odds = chance.choice(makers)()
+    np.save(folder / "labels.npy", given)
+    np.save(folder / "probs.npy", odds)
+    if kind == "bytes":
+        path = folder / chance.choice(["labels.npy", "probs.npy"])
+        path.write_bytes(damaged(chance, path.read_bytes()))
+    more = chance.choice([[], ["--verified", "labels.npy"], ["--features", "probs.npy"], ["--fdr", "nan"]])
+    return Input(["issues", "labels.npy", "--pred-probs", "probs.npy", "-o", "run", "--no-report", *more])
+
+
+def new_inputs(chance: random.Random, folder: Path, outside: Path) -> Input:
+    """A model is asked for predictions of odd inputs, or is itself changed."""
+    rows = chance.choice([1, 12])
+    if chance.random() < 0.3:
+        run_folder(chance, folder, outside)
+        np.save(folder / "x.npy", np.zeros((rows, 2), "f4"))
+        return Input(["predict", "good", "x.npy", "-o", "p.csv"])
+    values = array(chance, rows)
+    if chance.random() < 0.5:
+        np.savez(folder / "x.npz", X=values, id=np.array(chance.choices(TEXTS[:-1], k=rows)))
+        path = folder / "x.npz"
+    else:
+        np.save(folder / "x.npy", values)
+        path = folder / "x.npy"
+    if chance.random() < 0.3:
+        path.write_bytes(damaged(chance, path.read_bytes()))
+    return Input(["predict", "good", path.name, *chance.choice([[], ["-o", "p.csv"], ["-o", "p.parquet"]])])
+
+
+def sweep(chance: random.Random, folder: Path, outside: Path) -> Input:
+    """A sweep's recipe whose rows name code or hold odd values; or the folder of a sweep with odd results."""
+    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({MARK!r}).touch()\ndef run(*a, **k): ...\n")
+    np.savez(folder / "data.npz", X=np.random.default_rng(0).normal(size=(12, 3)), y=np.arange(12) % 2)
+    code = chance.random() < 0.5
+    name = chance.choice(["evil:run", "os:system", "subprocess:run"]) if code else chance.choice(NUMBERS)
+    key = chance.choice(["network", "method"])
+    lines = [
+        '[sweep]\nseeds = [0]\n[data]\nsource = "data.npz"\n[train]\nepochs = 1\n',
+        "[columns.one.data]\n",
+        f'[rows.a.{key}]\nname = {json.dumps(name) if code else name}\ncommand = "touch {MARK}"\n',
+    ]
+    text = "".join(lines)
+    if chance.random() < 0.3:
+        text = damaged(chance, text.encode()).decode(errors="replace")
+    (folder / "r.toml").write_text(text)
+    if chance.random() < 0.3:
+        (folder / "s").mkdir()
+        (folder / "s" / "sweep.toml").write_text(text)
+        cells: list[Any] = [3, None, [], {}, {"row": "a", "column": "one", "seed": 0, "last": chance.choice([3, {}])}]
+        (folder / "s" / "cells.jsonl").write_text("\n".join(json.dumps(chance.choice(cells)) for _ in range(3)))
+        return Input(
+            chance.choice([["table", "s"], ["plot", "s", "-o", "p.png"], ["table", "s", "--recipe", "r.toml"]])
+        )
+    return Input(["sweep", "r.toml", "-o", "s", chance.choice(["--dry-run", "--commands"])])
+
+
+def weights(chance: random.Random, folder: Path, outside: Path) -> Input:
+    """A file of weights from a stranger: pickled code, odd tensors, damage."""
+    import torch
+    from safetensors.torch import save_file
+
+    np.savez(folder / "data.npz", X=np.random.default_rng(0).normal(size=(12, 3)), y=np.arange(12) % 2)
+    path = folder / chance.choice(["w.pt", "w.safetensors"])
+    if path.suffix == ".pt":
+        content = chance.choice([Evil(), {"state_dict": Evil()}, {"0.weight": torch.zeros(3)}, [1], None, {1: 2}])
+        torch.save(content, path)
+    else:
+        save_file({chance.choice(TEXTS[1:5]): torch.zeros(chance.choice([0, 3]))}, path)
+    if chance.random() < 0.3:
+        path.write_bytes(damaged(chance, path.read_bytes()))
+    words = ["fit", "data.npz", "-o", "run", "--epochs", "1", "--method", "cross-entropy", "--network", "mlp", *Q]
+    return Input([*words, "--set", f"network.weights={path.name}"], True)
+
+
 MAKERS: dict[str, Maker] = {
     "npz": npz,
     "table": table,
@@ -400,6 +489,10 @@ MAKERS: dict[str, Maker] = {
     "recipe": recipe,
     "setting": settings,
     "run folder": run_folder,
+    "probabilities": probabilities,
+    "new inputs": new_inputs,
+    "sweep": sweep,
+    "weights": weights,
 }
 
 
@@ -408,7 +501,7 @@ def make(number: int, folder: Path, good: Path, outside: Path, seed: int = 0) ->
     chance = random.Random(f"{seed} {number}")
     kind = list(MAKERS)[number % len(MAKERS)]
     folder.mkdir(parents=True)
-    if kind in ("decisions", "run folder"):
+    if kind in ("decisions", "run folder", "new inputs"):
         shutil.copytree(good, folder / "good")
         shutil.copy(good.parent / "data.npz", folder / "data.npz")
     return kind, MAKERS[kind](chance, folder, outside)

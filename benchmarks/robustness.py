@@ -32,7 +32,7 @@ from mslg.networks.evaluating import evaluating
 from mslg.training.losses import soft_cross_entropy
 from mslg.training.method import SingleNetwork, StepResult, Task
 from mslg.training.mixup import can_mix, mixed
-from pages.robustness import RIVALS, grouped, read_cells, rows, table, verdict
+from pages.robustness import METHODS_WITHOUT_ORACLE, RIVALS, grouped, read_cells, rows, table, verdict
 from robustness_sets import DROPOUT, LOADERS, WIDTH, noisy_set
 
 RESULTS = Path(__file__).parent / "results" / "robustness" / "cells.jsonl"
@@ -87,12 +87,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "clean only, mixup": MIXED,
     "noisy plus clean, mixup": MIXED,
     "fast": {"preset": "fast"},
-    "elr": {"method": "elr"},
     "mslg, one network": {"method": "mslg"},
-    "dividemix": {"method": "dividemix"},
     "label rate 0.6": {"method": "cross-fitted", "label_rate": 0.6},
     "label rate 1": {"method": "cross-fitted", "label_rate": 1.0},
-    "emlc": {"method": "emlc"},
+    **{name: {"method": name} for name in METHODS_WITHOUT_ORACLE},
 }
 
 

@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 NAME = "robustness"
 OURS = ("default", "meta")
-RIVALS = ("fast", "elr", "mslg, one network", "dividemix", "emlc")  # other methods, and another preset
+METHODS_WITHOUT_ORACLE = (  # all that need neither the noise rate nor its matrix
+    *("elr", "dividemix", "dmlp", "emlc", "mlc", "metalabelnet", "meta-weight-net", "l2rw", "joint-optimization"),
+    *("pencil", "mlnt", "symmetric-ce", "generalized-ce", "truncated-gce", "bootstrap"),
+)
+RIVALS = ("fast", "mslg, one network", *METHODS_WITHOUT_ORACLE)  # another preset, and other methods
 TITLES = (
     *("setting", "given right", "default", "best control", "difference", "best rival", "difference", "meta"),
     *("difference", "suggested right", "worst seed", "average precision"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mslg.sweeps.curves import draw, panels
+from mslg.sweeps.curves import colour_numbers, draw, panels
 from mslg.sweeps.grid import Axis, Grid
 from mslg.sweeps.ledger import Finished
 from mslg.sweeps.paper import paper_numbers
@@ -162,7 +162,7 @@ class Sweep:
         if not found:
             path.unlink(missing_ok=True)
             return False
-        draw(found, path, title=title, kind=kind)
+        draw(found, path, title=title, colours=colour_numbers(self.grid), kind=kind)
         return True
 
     def _provenance(self) -> str:

@@ -114,6 +114,15 @@ def test_a_dry_run_shows_every_setting(recipe: Path, inline: Inline) -> None:
     assert not Path("out").exists()
 
 
+def test_a_dry_run_fills_in_the_folders(recipe: Path) -> None:
+    recipe.write_text(RECIPE.replace("clean = 100", 'clean = 100\nroot = "{root}"'))
+    one = ("sweep", "mine.toml", "-o", "out", "--dry-run", "--row", "mslg", "--seed", "1", "--column", "pair-20")
+    done = mslg(*one, "--root", "/data")
+    assert tomllib.loads(done.stdout.partition("\n")[2])["data"]["root"] == "/data"
+    assert "{root}" not in done.stdout
+    assert 'root = "{root}"' in mslg(*one).stdout, "nobody has said where it is"
+
+
 def test_every_named_data_set_says_how_many_classes_it_has() -> None:
     assert set(CLASSES) == set(DATASETS)
     assert number_of_classes({"source": "digits"}) == 10

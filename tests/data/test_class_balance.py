@@ -94,6 +94,27 @@ def test_two_ranks_see_disjoint_samples_and_equal_shares() -> None:
         assert counts.max() - counts.min() <= 3
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_rank_draws_its_own_samples_by_weight(ranks: int) -> None:
+    source = imbalanced((201, 60, 30, 10))
+    weights = torch.tensor([1.0, 2.0, 5.0, 10.0], dtype=torch.float64)[source.label]
+    whole = make_splits(source, None, batch_size=36, weights=weights)
+    counts = torch.zeros(len(source))
+    for epoch in range(20):
+        parts = [epoch_of(replace(whole, rank=rank, ranks=ranks), epoch) for rank in range(ranks)]
+        for batches in zip(*parts, strict=True):
+            assert len({len(batch) for batch in batches}) == 1  # so that means over ranks are those of the samples
+            assert all(len(batch.unique()) == len(batch) for batch in batches)
+        for rank, part in enumerate(parts):
+            assert (torch.cat(part) % ranks == rank).all()  # each rank owns the tables' rows of its samples
+            counts += torch.cat(part).bincount(minlength=len(source))
+    visits = torch.stack([counts[source.label == kind].mean() for kind in range(4)])
+    wanted = torch.tensor([1.0, 2.0, 5.0, 10.0])
+    # A sample is at most once in a batch, so the heaviest may fall short of its share.
+    assert torch.allclose(visits[:3] / visits[0], wanted[:3], rtol=0.15)
+    assert visits[2] < visits[3] <= 20 * len(parts[0])
+
+
 def test_a_resumed_run_goes_on_in_the_same_order() -> None:
     def build() -> Problem:
         drawn = blobs(clean=8)

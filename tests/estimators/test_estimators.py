@@ -67,7 +67,12 @@ def routing() -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([quick(), generic(method="cross-entropy")])
+@parametrize_with_checks(
+    [quick(), generic(method="cross-entropy")],
+    expected_failed_checks=lambda estimator: {
+        "check_sample_weight_equivalence_on_dense_data": "rows are drawn by weight, in the random order of batches"
+    },
+)
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -212,7 +217,7 @@ def test_a_clone_is_unfitted(fitted: MSLGClassifier) -> None:
 
 def test_cross_validation_with_a_mask(routing: None) -> None:
     folds = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, MASK))
-    model = quick(epochs=10).set_score_request(sample_weight=True)
+    model = quick(epochs=10).set_fit_request(sample_weight=False).set_score_request(sample_weight=True)
     metadata = {"clean_mask": MASK, "sample_weight": MASK}  # fitted with clean rows, scored on clean rows
     scores = cross_val_score(model, X, Y, cv=folds, params=metadata)
     train, test = folds[0]
@@ -353,3 +358,28 @@ def test_a_fit_that_failed_is_no_fit() -> None:
 def test_the_estimators_are_imported_only_when_asked_for() -> None:
     code = "import sys, mslg; assert not {'torch', 'sklearn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rows_are_drawn_by_their_weight() -> None:
+    rare = np.where(Y == 0, 20.0, 1.0)
+    for model in (quick(epochs=6), generic(epochs=6, method="cross-fitted"), generic(epochs=6, method="elr")):
+        plain = model.fit(X, Y, clean_mask=MASK).predict_proba(DATA.test_x)[:, 0].mean()
+        weighted = model.fit(X, Y, clean_mask=MASK, sample_weight=rare)
+        assert weighted.predict_proba(DATA.test_x)[:, 0].mean() > plain
+    ones = quick().fit(X, Y, clean_mask=MASK, sample_weight=np.where(MASK, 0.0, 1.0)).history_["train/loss"]
+    assert (
+        ones.tolist() == quick().fit(X, Y, clean_mask=MASK, sample_weight=np.ones(280)).history_["train/loss"].tolist()
+    )
+    with pytest.raises(
+        ValueError, match="clean-only does not train on the noisy samples, so sample_weights would have"
+    ):
+        generic(method="clean-only").fit(X, Y, clean_mask=MASK, sample_weight=rare)
+
+
+def test_a_row_of_weight_0_is_not_trained_on() -> None:
+    wrong = np.where(np.arange(280) < 140, (Y + 1) % 4, Y)
+    kept = (np.arange(280) >= 140).astype(float)
+    model = generic(method="cross-entropy", epochs=20)
+    weighted = model.fit(X, wrong, sample_weight=kept)
+    assert weighted.score(DATA.test_x, DATA.test_y) > model.fit(X, wrong).score(DATA.test_x, DATA.test_y) + 0.05
+    assert len(weighted.suggested_labels_) == 280

@@ -216,8 +216,8 @@ def test_a_time_budget_shortens_the_run(caplog: pytest.LogCaptureFixture, monkey
 
 def test_a_time_budget_too_short_for_the_stages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.fitting.prepare.seconds_per_plain_step", lambda method, data: 0.1)
-    with pytest.raises(ValueError, match=r"budget of 6 s is too short: a run of 2 epochs .* at least 3 epochs"):
-        fit(epochs=40, time_budget=6.0)  # 8 steps an epoch of about 3.2 plain steps
+    with pytest.raises(ValueError, match=r"budget of 7 s is too short: a run of 2 epochs .* at least 3 epochs"):
+        fit(epochs=40, time_budget=7.0)  # 8 steps an epoch of about 3.4 plain steps
 
 
 def test_what_a_kill_left_is_cleared_away_and_folders_are_not(tmp_path: Path) -> None:
@@ -249,6 +249,22 @@ def test_collapsing_labels_are_told_once(caplog: pytest.LogCaptureFixture) -> No
     told = [record.message for record in caplog.records if "collapsing" in record.message]
     assert 1 <= len(told) <= 2
     assert "try a smaller label_rate or look_ahead, a longer warm_up" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "advice"),
+    [
+        ("cross-entropy", {}, ""),
+        ("mslg", {"label_rate": 0.0}, "a smaller learning rate"),
+        ("mslg", {}, "a smaller label_rate or look_ahead, a longer warm_up, or more clean samples"),
+        ("cross-fitted", {}, "a smaller learning rate, or more clean samples"),
+        ("cross-fitted", {"preset": "meta"}, "a smaller label_rate or learning rate, or more clean samples"),
+    ],
+)
+def test_a_warning_names_no_setting_that_the_method_does_not_use(
+    method: str, settings: dict[str, Any], advice: str
+) -> None:
+    assert fit(method=method, epochs=3, **settings).method.advice == advice
 
 
 def test_a_diverged_run_is_marked_as_failed(tmp_path: Path) -> None:

@@ -168,6 +168,33 @@ def test_predictions_as_csv_and_on_stdout(tmp_path: Path, monkeypatch: pytest.Mo
     assert command("predict", "model", "new.npz").stdout == command("predict", "run", "new.npz").stdout
 
 
+def test_what_does_not_fit_the_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    list(words(tmp_path))
+    fit_settings(quick("rows.npz"), output="run", progress=False, device="cpu")
+    width = np.load("new.npz")["X"].shape[1]
+    np.save("wide.npy", np.zeros((3, width + 2), "f4"))
+    done = command("predict", "run", "wide.npy")
+    assert isinstance(done.exception, ValueError)
+    assert f"inputs of shape ({width + 2},) do not fit the model" in str(done.exception)
+    np.save("holes.npy", np.array([[0.0] * width, [np.nan] * width], "f4"))
+    told = str(command("predict", "run", "holes.npy", "-o", "out.csv").exception)
+    assert "the input at position 1 is not finite" in told
+    assert not Path("out.csv").exists()
+
+
+def test_no_spreadsheet_runs_the_ids_of_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    list(words(tmp_path))
+    fit_settings(quick("rows.npz"), output="run", progress=False, device="cpu")
+    np.savez("odd.npz", X=np.load("new.npz")["X"], id=["=1+1", "b"])
+    assert command("predict", "run", "odd.npz", "-o", "out.csv").exit_code == 0
+    assert pd.read_csv("out.csv")["id"].tolist() == ["'=1+1", "b"]
+    assert command("predict", "run", "odd.npz").stdout.splitlines()[1].startswith("'=1+1,")
+    assert command("predict", "run", "odd.npz", "-o", "out.parquet").exit_code == 0
+    assert pd.read_parquet("out.parquet")["id"].tolist() == ["=1+1", "b"]
+
+
 def test_a_table_without_the_columns_of_training_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     list(words(tmp_path))

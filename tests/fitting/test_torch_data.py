@@ -219,6 +219,53 @@ def test_every_item_is_read_once_for_its_label_once_an_epoch_and_once_at_the_end
     assert min(named.reads.values()) == epochs + 1
 
 
+@pytest.mark.parametrize("epochs", [4, 6])
+def test_the_default_reads_every_item_once_more_after_each_of_its_first_two_stages(epochs: int) -> None:
+    items = Items(lambda i: (X[i], GIVEN[i]))
+    items.targets = GIVEN  # type: ignore[attr-defined]
+    fit(items, CLEAN, epochs=epochs, method="cross-fitted")
+    reads = Counter(items.reads.values())
+    assert min(reads) == epochs + 1 + 2
+    # Less those that the checks of the network and of mixup look at, and the clean ones.
+    assert reads[epochs + 3] >= len(X) - QUICK["batch_size"] - 32
+
+
+class Named(nn.Module):
+    """Sequences by name; whatever else an item has is none of its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Lengths()
+
+    def forward(self, a: Tensor, mask: Tensor) -> Tensor:
+        logits: Tensor = self.body(a, mask)
+        return logits
+
+
+def named_item(place: int) -> dict[str, Any]:
+    a, label = sequence(place)
+    return {"a": a, "kind": label}
+
+
+def pad_named(items: list[dict[str, Any]]) -> dict[str, Tensor]:
+    found = padded([(item["a"], item["kind"]) for item in items])
+    return {"a": found["a"], "mask": found["mask"], "kind": found["labels"]}
+
+
+def test_a_loaded_run_takes_loaders_and_their_options_too(tmp_path: Path) -> None:
+    pad = {"collate_fn": pad_named}
+    fitted = fit(Items(named_item), network=Named, label="kind", loader=pad, output=tmp_path)
+    expected = fitted.predict_proba(Items(named_item, 40))
+    loaded = mslg.load_run(tmp_path, Named)
+    with pytest.raises(ValueError, match="pass a collate function that pads them: loader="):
+        loaded.predict(Items(lambda i: {**named_item(i), "mask": torch.ones(2)}, 40))
+    assert (loaded.predict_proba(Items(named_item, 40), loader=pad) == expected).all()
+    assert (loaded.predict_proba(DataLoader(Items(named_item, 40), 7, collate_fn=pad_named)) == expected).all()
+    assert (
+        fitted.predict(DataLoader(Items(named_item, 40), 7)) == loaded.predict(Items(named_item, 40), loader=pad)
+    ).all()
+
+
 def test_hugging_face_data_sets_are_taken_as_they_are() -> None:
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     names = datasets.ClassLabel(names=["north", "east", "south", "west"])

@@ -15,6 +15,7 @@ from mslg.data.splits import Splits
 from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
+from mslg.methods.cross_fitted.refinement import matching_exponent, needed, refined, weight_at, wrong_share
 from mslg.methods.cross_fitted.stages import in_cycle
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
@@ -220,11 +221,47 @@ def test_long_stages_have_the_schedule_several_times() -> None:
     assert [round(in_cycle(part / 6, 17.0), 6) for part in range(7)] == [0, 0.5, 0, 0.25, 0.5, 0.75, 1]
 
 
-def test_without_a_label_rate_labels_are_the_posterior() -> None:
-    made, data = built()
+def test_without_a_label_rate_and_own_predictions_labels_are_the_posterior() -> None:
+    made, data = built(own_weight=0.0)
     train_all(made, data)
     index = data.train.index
     assert torch.equal(made.soft_labels(index), made.log_posterior(index).softmax(1))
+
+
+def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior() -> None:
+    made, data = built()
+    train_all(made, data)
+    index = data.train.index
+    weight, exponent = (float(each) for each in made.own.now)
+    posterior, own = made.log_posterior(index).softmax(1).double(), made.own.table[index].double()
+    share = float((1 - posterior.gather(1, made.task.given[index, None])).mean())
+    length, last = made.task.epochs - made.starts[2], made.task.epochs - 1 - made.starts[2]
+    assert weight == pytest.approx(0.9 * min(1, (last / length - 0.2) / 0.4) * min(1, share / 0.2), rel=1e-5)
+    for row, expected in zip(made.soft_labels(index), zip(posterior, own, strict=True), strict=True):
+        powers = [max(1e-8, (1 - weight) * q + weight * p) ** exponent for q, p in zip(*expected, strict=True)]
+        assert row.tolist() == pytest.approx([float(power / sum(powers)) for power in powers], abs=1e-4)
+
+
+def test_the_exponent_restores_the_entropy() -> None:
+    draw = torch.Generator().manual_seed(0)
+    soft, own = (torch.randn(300, 5, generator=draw, dtype=torch.float64).mul(4).softmax(1) for _ in range(2))
+    exponent = matching_exponent([(soft[:100], own[:100]), (soft[100:], own[100:])], 0.7)
+
+    def entropy(labels: Tensor) -> float:
+        return float(-(labels * labels.log()).sum(1).mean())
+
+    assert exponent > 1.2  # a mean of two is less certain than either
+    assert entropy(refined(soft, own, 0.7, exponent)) == pytest.approx(entropy(soft), rel=0.08)
+    assert entropy(refined(soft, own, 0.7, 1.0)) > 1.2 * entropy(soft)
+    none = torch.zeros_like(own)
+    assert torch.equal(refined(soft, none, 0.7, 3.0), soft)  # nothing predicted yet
+
+
+def test_own_predictions_count_late_and_where_labels_are_wrong() -> None:
+    assert [weight_at(part, 0.9) for part in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([0, 0, 0.45, 0.9, 0.9])
+    assert [needed(share) for share in (0.0, 0.05, 0.2, 0.6)] == pytest.approx([0, 0.25, 1, 1])
+    soft = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5]])
+    assert wrong_share([(soft[:1], torch.tensor([0])), (soft[1:], torch.tensor([0, 1]))]) == pytest.approx(1.3 / 3)
 
 
 def test_labels_become_better_than_the_given_ones() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError, safe_open
@@ -50,6 +54,11 @@ def test_two_ranks_equal_one_process_also_with_batch_norm_over_both() -> None:
 @pytest.mark.slow
 def test_two_ranks_equal_one_process_for_every_method() -> None:
     check_equal([*METHODS, "+meta-weight-net", "+elr"])
+
+
+@pytest.mark.slow
+def test_so_they_do_when_samples_are_drawn_by_class_or_weight() -> None:
+    check_equal(["mslg by class", "mslg by weight", "cross-fitted by weight"])
 
 
 def test_the_ranks_deal_all_samples_among_themselves() -> None:
@@ -169,6 +178,29 @@ def test_a_run_of_two_processes_from_the_command_line(tmp_path: Path) -> None:
         assert summary["last"][key] == pytest.approx(one["last"][key], abs=0.05)
 
 
+RESULT = """
+import numpy as np, pandas as pd, torch
+import mslg
+from mslg.runtime import distributed
+
+x = np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32)
+how = {"method": "cross-entropy", "epochs": 2, "batch_size": 16, "progress": False, "device": "cpu"}
+with distributed.process_group(torch.device("cpu")):
+    result = mslg.fit(lambda: torch.nn.Linear(2, 2), (x, (x[:, 0] > 0).astype(int)), output="run", **how)
+    pd.testing.assert_frame_equal(result.labels, pd.read_parquet("run/labels.parquet"), check_dtype=False)
+    print("rank", distributed.rank(), len(result.labels), result.soft_labels.shape, len(result.predict(x)))
+"""
+
+
+@pytest.mark.slow
+def test_every_rank_has_the_result(tmp_path: Path) -> None:
+    (tmp_path / "both.py").write_text(RESULT)
+    done = launched(2, "both.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert told == [f"rank {rank} 80 (80, 2) 80" for rank in range(2)]
+
+
 @pytest.mark.slow
 def test_a_rank_that_is_killed_comes_back_and_the_run_ends_the_same(tmp_path: Path) -> None:
     options = ["--no-compare", "--no-report", "--set", "batch_size=16", "--checkpoint-minutes", "0.001"]
@@ -239,3 +271,84 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
     left = {path.name for path in (folder / "checkpoint").iterdir()}
     assert ("state.safetensors" in left) == (after == 1)
     assert ("shards.json" in left) == (after > 1)
+
+
+def test_a_process_that_waits_for_others_heeds_a_signal() -> None:
+    """Python runs handlers between its own instructions only: a wait in C++ would hold them back."""
+    never = threading.Event()
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(KeyboardInterrupt):
+            distributed._interruptible(lambda: libc_wait(never))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        never.set()
+
+
+def libc_wait(end: threading.Event) -> None:
+    while not end.is_set():
+        ctypes.CDLL(None).usleep(500_000)  # no Python meanwhile, as in a rendezvous
+
+
+def test_errors_of_waiting_are_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        distributed._interruptible(lambda: print(1 / 0))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[/x/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234"),
+        RuntimeError("Broken pipe"),
+        torch.distributed.DistNetworkError("failed to recv, got 0 bytes"),
+    ],
+)
+def test_a_lost_process_is_said(error: RuntimeError) -> None:
+    said = "another process of this run has ended; its own message says why"
+    with pytest.raises(ConnectionError, match=said), distributed._noticing_lost_peers():
+        raise error
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match=r"^mat1 and mat2"), distributed._noticing_lost_peers():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_waits_for_one_that_never_comes_ends_when_asked(tmp_path: Path, rank: int) -> None:
+    data = blobs()
+    np.savez(tmp_path / "data.npz", X=data.x, y=data.given)
+    main = socket.create_server(("127.0.0.1", 0))  # stands in for the store of rank 0, which never answers
+    address = main.getsockname()
+    if rank == 0:
+        main.close()
+    about = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": address[0], "MASTER_PORT": str(address[1])}
+    words = [sys.executable, "-m", "mslg", "fit", "data.npz", "-o", "run", "--method", "cross-entropy", "--epochs", "1"]
+    environment = {**os.environ, **about, "PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    if rank == 0:
+        while not connects(address):
+            assert process.poll() is None
+            time.sleep(0.1)
+    else:
+        main.settimeout(200)
+        main.accept()
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    main.close()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert rank == 1 or "interrupted by SIGTERM; the run had not begun" in said
+
+
+def connects(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address).close()
+    except OSError:
+        return False
+    return True

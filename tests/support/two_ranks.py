@@ -72,11 +72,16 @@ class Union(Splits):
 
 
 def problem(name: str) -> tuple[Method, Splits]:
-    """A method by name; with a `+` before it, with batch norm over all ranks."""
+    """A method by name; with a `+` before it, with batch norm over all ranks; with `by class` or `by weight` after it,
+    with samples drawn so."""
+    name, _, drawn = name.partition(" by ")
     normalised, name = name.startswith("+"), name.removeprefix("+")
     data = blobs(samples=STEPS * BATCH + 1)  # one more than can be dealt evenly
     noisy = make_source(data.x, data.given, true_labels=data.true)
     parts = make_splits(noisy, make_source(data.clean_x, data.clean_y), batch_size=BATCH, clean_batch_size=8, seed=1)
+    parts = replace(parts, class_balance=drawn == "class")
+    if drawn == "weight":
+        parts = replace(parts, weights=1.0 + 4.0 * (noisy.label == 0) + torch.arange(len(noisy)) % 3)
     held_out = Samples(make_source(data.test_x, data.test_y).store, torch.arange(40), torch.as_tensor(data.test_y[:40]))
     task = Task(
         noisy.label,

@@ -38,6 +38,7 @@ def test_cells_come_seed_by_seed_and_know_their_settings(tmp_path: Path) -> None
     ]
     assert len(cells) == 8
     assert grid.title == "Two methods on two noises."
+    assert grid_of(tmp_path, RECIPE.partition("\n")[2]).title == "given", "untitled: the name of its file"
     last = cells[-1].settings
     assert last["data"] == {"source": "digits", "clean": 100, "noise": "pair", "rate": 0.2}
     assert last["train"]["seed"] == 1

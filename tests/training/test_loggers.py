@@ -52,8 +52,10 @@ class Kill(Noted):
 
 
 def test_a_logger_is_told_what_metrics_jsonl_says(tmp_path: Path) -> None:
-    noted = Noted()
+    noted, alone = Noted(), Noted()
     assert isinstance(noted, Logger)
+    fit(loggers=alone)
+    assert len(alone.epochs) == EPOCHS
     fit(output=tmp_path / "run", loggers=[noted])
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1:]]
     wanted = [
@@ -103,6 +105,8 @@ def test_one_that_fails_to_close_does_not_keep_others_open() -> None:
 def test_mistakes_are_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"unknown logger 'tensorbord'. Did you mean 'tensorboard'\?"):
         fit(output=tmp_path / "run", loggers=["tensorbord"])
+    with pytest.raises(TypeError, match=r"is no logger; give a name .* methods begin, log and close"):
+        fit(loggers=object())  # once: 'object' object is not iterable
     with pytest.raises(TypeError, match="is no logger; give a name"):
         fit(output=tmp_path / "run", loggers=[print])
     with pytest.raises(ValueError, match=r"keeps its files in the run's folder and there is none; pass output="):

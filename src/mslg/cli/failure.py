@@ -18,8 +18,6 @@ ADVICE = {
     "Found no NVIDIA driver": "there is no NVIDIA driver here; use --device cpu",
     "CUDA out of memory": "the GPU has too little memory; use a smaller --batch-size, or --set accumulate=2",
     "DefaultCPUAllocator: can't allocate memory": "there is too little memory; use less data or a smaller network",
-    "Connection closed by peer": "another process of this run has ended; its own message says why",
-    "Connection reset by peer": "another process of this run has ended; its own message says why",
     "DataLoader worker": "a process that decodes images has died; try --workers 0",
 }
 

@@ -43,7 +43,7 @@ def plot(
     mslg plot sweeps/mine --kind labels --column uniform-40 -o labels.svg
     """
     expect_name("kind of plot", kind, KINDS)
-    from ..sweeps.curves import draw, panels
+    from ..sweeps.curves import colour_numbers, draw, panels
     from ..sweeps.run import open_sweep
 
     grid, found = open_sweep(folder, recipe)
@@ -52,7 +52,7 @@ def plot(
     if not made:
         raise ValueError(f"there are no results to plot yet; run the sweep first: mslg sweep RECIPE -o {folder}")
     path = output or folder / f"{kind}.png"
-    draw(made, path, title=grid.title, kind=kind)
+    draw(made, path, title=grid.title, colours=colour_numbers(grid), kind=kind)
     print(path)
 
 

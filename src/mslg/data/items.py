@@ -26,12 +26,14 @@ class Layout:
         inputs: the positions or keys of the inputs, in the order in which the network takes them.
         single: whether the input is a part by itself rather than a tuple or dict of parts.
         whole: whether an item is itself the input.
+        closed: whether `inputs` are also all that a batch has: a collate function may add others, such as a mask.
     """
 
     label: int | str | None
     inputs: tuple[int | str, ...]
     single: bool = False
     whole: bool = False
+    closed: bool = False
 
     @classmethod
     def of(cls, item: Any, label: int | str | None = None, *, labelled: bool = True, name: str = "the data") -> Layout:
@@ -99,6 +101,8 @@ class Layout:
 
     def of_batch(self, batch: Any) -> Inputs:
         """The inputs in what a collate function has returned: without the labels."""
+        if isinstance(batch, Mapping) and self.closed:
+            return {key: batch[key] for key in self.inputs if isinstance(key, str) and key in batch}
         if isinstance(batch, Mapping):
             return {key: value for key, value in batch.items() if key not in (self.label, *LABEL_KEYS, *NAMES)}
         if self.whole or not isinstance(batch, tuple | list):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .batch import Inputs, leaves, map_inputs
+from .checksum import crc_of
 
 
 class InputStore(Protocol):
@@ -40,9 +41,19 @@ class Worded(Protocol):
 class TensorStore:
     """Inputs in memory: a tensor, or a tuple or dict of tensors of the same length."""
 
-    def __init__(self, tensors: Inputs, columns: Sequence[str] | None = None) -> None:
-        self.tensors = map_inputs(_as_network_input, _to_tensors(tensors))
+    def __init__(self, tensors: Inputs, columns: Sequence[str] | None = None, *, checksum: int | None = None) -> None:
+        given = _to_tensors(tensors)
+        self.tensors = map_inputs(_as_network_input, given)
         self.columns = columns  # the names of a table's columns
+        self._checksums: list[tuple[str, int]] | None = None
+        if checksum is not None and isinstance(tensors, np.ndarray) and tensors.dtype.str[0] != ">":
+            (tensor,) = leaves(given)
+            if tensors.nbytes == tensor.nbytes:  # of a type that torch has
+                self._checksums = [(str(tensor.dtype), checksum)]
+        if self._checksums is None and any(
+            before is not after for before, after in zip(leaves(given), leaves(self.tensors), strict=True)
+        ):
+            self._checksums = _checksums(given)  # now: what was given is not kept
         lengths = sorted({len(tensor) for tensor in leaves(self.tensors)})
         if len(lengths) != 1:
             raise ValueError(f"the inputs have different lengths: {lengths}; every part needs one entry per sample")
@@ -50,6 +61,12 @@ class TensorStore:
 
     def __len__(self) -> int:
         return self._length
+
+    def checksums(self) -> list[tuple[str, int]]:
+        """The type and the CRC-32 of each part, as it was given: floats of all kinds are kept as float32."""
+        if self._checksums is None:
+            self._checksums = _checksums(self.tensors)
+        return self._checksums
 
     def at(self, positions: np.ndarray[Any, Any]) -> TensorStore:
         """The inputs at these positions."""
@@ -100,6 +117,10 @@ def store_at(store: InputStore, positions: Tensor) -> InputStore:
         chosen: InputStore = at(positions.numpy())
         return chosen
     return StoreAt(store, positions)
+
+
+def _checksums(tensors: Inputs) -> list[tuple[str, int]]:
+    return [(str(tensor.dtype), crc_of(tensor)) for tensor in leaves(tensors)]
 
 
 def _to_tensors(inputs: Any) -> Inputs:

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ..data.batch import call
@@ -124,7 +124,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: int | np.random.RandomState | None
     verbose: bool
 
-    def fit(self, X: Any, y: Any, clean: Any = None, clean_mask: Any = None) -> Classifier:
+    def fit(
+        self, X: Any, y: Any, clean: Any = None, clean_mask: Any = None, *, sample_weight: Any = None
+    ) -> Classifier:
         """Fit the classifier to X and partly wrong labels y.
 
         Parameters
@@ -135,6 +137,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Verified samples that are not in X; or "auto" to use low-loss samples of X.
         clean_mask : array-like of bool of shape (n_samples,), optional
             True where y is verified; these samples are the clean set.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row is drawn in training, relative to the others; 0 for never. Those of clean rows are not
+            used. An error for methods that do not train on rows with unverified labels.
         """
         index = X.index if isinstance(X, pd.DataFrame) else None
         X, y = validate_data(self, X, y)
@@ -153,6 +158,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             verified = self._without_clean(clean, len(X))
         else:
             verified = self._beside(X, clean)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)[noisy]
         self.scaler_ = StandardScaler().fit(X) if self.network is None else None
         result = fit(
             _network(self.network, self.n_features_in_, len(self.classes_), self.hidden),
@@ -171,6 +179,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=self._seed(),
             device=self.device,
             progress=bool(self.verbose),
+            sample_weights=weights,
             **self._settings(),
         )
         self._keep(result, codes, noisy, index)

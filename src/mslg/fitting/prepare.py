@@ -138,7 +138,10 @@ def split_data(settings: Settings, data: RunData, start: Round, device: torch.de
     train = settings.train
     if isinstance(data.clean, str):
         expect_name("kind of clean set", data.clean, ["auto"])
-    cross_fits = METHODS.resolve(settings.method.name).object.cross_fits
+    method = METHODS.resolve(settings.method.name)
+    cross_fits = method.object.cross_fits
+    if data.weights is not None and not method.object.trains_on_noisy:
+        raise ValueError(f"{method.name} does not train on the noisy samples, so sample_weights would have no effect")
     splits = make_splits(
         data.train,
         None if isinstance(data.clean, str) else data.clean,

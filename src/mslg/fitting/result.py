@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -74,20 +74,22 @@ class Result:
             )
         return self.outcome
 
-    def predict_proba(self, X: Any) -> np.ndarray[Any, Any]:
+    def predict_proba(self, X: Any, *, loader: Mapping[str, Any] | None = None) -> np.ndarray[Any, Any]:
         """(samples, classes) probabilities, columns in the order of `classes`.
 
         Args:
-            X: inputs as `fit` takes them: an array or tensor, a tuple or dict of them, a Dataset with or without
-                labels, a list of texts or a table if the run was on such; or a path or data set's name as for
-                `mslg predict`.
+            X: inputs as `fit` takes them: an array or tensor, a tuple or dict of them, a Dataset or DataLoader with
+                or without labels (in the Dataset's order), a list of texts or a table if the run was on such; or a
+                path or data set's name as for `mslg predict`.
+            loader: options of a DataLoader with which a Dataset is read, such as collate_fn; those that `fit` was given
+                by default, unless the run was loaded from its folder.
         """
-        return probabilities(*self._loaded, X)
+        return probabilities(*self._loaded, X, loader)
 
-    def predict(self, X: Any) -> np.ndarray[Any, Any]:
-        """(samples,) the most probable class of each sample, by name. `X` as in `predict_proba`."""
+    def predict(self, X: Any, *, loader: Mapping[str, Any] | None = None) -> np.ndarray[Any, Any]:
+        """(samples,) the most probable class of each sample, by name. Arguments as in `predict_proba`."""
         names: np.ndarray[Any, Any] = np.array(self.classes, dtype=object)
-        found: np.ndarray[Any, Any] = names[self.predict_proba(X).argmax(1)]
+        found: np.ndarray[Any, Any] = names[self.predict_proba(X, loader=loader).argmax(1)]
         return found
 
     @cached_property

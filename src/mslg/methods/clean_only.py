@@ -13,6 +13,7 @@ class CleanOnly(SingleNetwork):
     """Trains on the clean batch; the noisy batch is only predicted, for the history."""
 
     needs = frozenset({"clean set"})
+    trains_on_noisy = False
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         trained = self.cross_entropy_step(next(clean))

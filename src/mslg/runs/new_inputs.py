@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from ..data.augmentation import Augment
-from ..data.dataset_store import DatasetStore
+from ..data.dataset_store import DatasetStore, loader_options
 from ..data.images import Frame
+from ..data.items import Layout
 from ..data.readers.options import Reading
 from ..data.source import Positions, Source, is_dataset
 from ..data.stores import InputStore, TensorStore
@@ -34,6 +36,7 @@ class NewInputs:
         columns: the features of a table, in order.
         features_of: the backbone whose features are the inputs: network, weights, prepare.
         items: the Dataset of the run, where it is at hand: another one is read in the same way.
+        names: of the inputs, if the network was given dicts: other parts of an item are left out.
     """
 
     classes: tuple[str, ...]
@@ -44,6 +47,7 @@ class NewInputs:
     columns: tuple[str, ...] | None = None
     features_of: Mapping[str, Any] | None = None
     items: DatasetStore | None = None
+    names: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, source: Source, augment: Augment, features_of: Mapping[str, Any] | None = None) -> NewInputs:
@@ -64,7 +68,8 @@ class NewInputs:
     @classmethod
     def read(cls, folder: Path, about: Mapping[str, Any], prepare: Augment) -> NewInputs:
         """As model.json and vocabulary.json in a folder say."""
-        images, columns = about.get("images"), about.get("columns")
+        images, columns, inputs = about.get("images"), about.get("columns"), about["inputs"]
+        by_name = isinstance(inputs, Mapping) and not isinstance(inputs.get("shape"), list)
         words = folder / "vocabulary.json"
         return cls(
             classes=tuple(about["classes"]),
@@ -74,6 +79,7 @@ class NewInputs:
             vocabulary=Vocabulary.read(words) if words.exists() else None,
             columns=None if columns is None else tuple(columns),
             features_of=about.get("features_of"),
+            names=tuple(inputs) if by_name else None,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -88,15 +94,23 @@ class NewInputs:
         return found
 
     def open(
-        self, data: Any, *, root: Path | str | None = None, workers: int | None = None, corrupt: str = "error"
+        self,
+        data: Any,
+        *,
+        root: Path | str | None = None,
+        workers: int | None = None,
+        corrupt: str = "error",
+        loader: Mapping[str, Any] | None = None,
     ) -> Unlabelled:
         """Inputs, with a name for each.
 
         Args:
-            data: arrays or tensors as `fit` takes them, a list of texts, a table, a Dataset, or what to open by name.
+            data: arrays or tensors as `fit` takes them, a list of texts, a table, a Dataset, a DataLoader, or what
+                to open by name.
             root: the folder of a named data set's files.
             workers: processes that decode images.
             corrupt: what to do about unreadable images, "error" or "skip".
+            loader: options of a DataLoader with which a Dataset is read.
         """
         if isinstance(data, str | Path):
             reading = Reading(
@@ -104,15 +118,17 @@ class NewInputs:
             )
             opened = open_unlabelled(str(data), reading=reading, columns=self.columns, root=root)
         else:
-            store = self._store(data)
+            store = self._store(data, loader)
             opened = Unlabelled(store, Positions(len(store)))
         return opened if self.features_of is None else self._features(opened)
 
-    def _store(self, data: Any) -> InputStore:
+    def _store(self, data: Any, loader: Mapping[str, Any] | None) -> InputStore:
         if isinstance(data, Source):
             return data.store
+        if isinstance(data, DataLoader):
+            data, loader = data.dataset, {**loader_options(data), **(loader or {})}
         if is_dataset(data):
-            return DatasetStore(data) if self.items is None else self.items.like(data)
+            return self._items(data, loader)
         if self.columns is not None and hasattr(data, "columns"):
             return TensorStore(data[list(self.columns)].to_numpy(dtype=np.float32), self.columns)
         if self.vocabulary is not None and not isinstance(data, Tensor):
@@ -120,6 +136,13 @@ class NewInputs:
             if texts.ndim == 1 and all(isinstance(text, str) for text in texts):
                 return TextStore(texts, self.vocabulary)
         return TensorStore(data)
+
+    def _items(self, dataset: Any, loader: Mapping[str, Any] | None) -> DatasetStore:
+        if self.items is not None:
+            like = self.items.like(dataset)
+            return DatasetStore(dataset, like.layout, {**like.loader, **(loader or {})}, name=like.name)
+        layout = None if self.names is None else Layout(None, self.names, closed=True)
+        return DatasetStore(dataset, layout, loader)
 
     def _features(self, opened: Unlabelled) -> Unlabelled:
         """The backbone's features of images. Rows of numbers are taken for features already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
-from ..data.batch import call, map_inputs
+from ..data.batch import Inputs, call, leaves, map_inputs
 from ..data.stores import InputStore, Located
 from ..data.unlabelled import Unlabelled
 from ..networks.evaluating import evaluating
+from ..runtime.cells import escaped
 from ..runtime.files import replacing
+from ..runtime.printable import printable
 from .new_inputs import NewInputs
 
 BATCH = 256  # inputs per forward pass: always the same, because the last bits of a matrix product depend on it
@@ -28,15 +30,39 @@ KINDS = (".parquet", ".csv")
 def predicted(network: nn.Module, inputs: NewInputs, store: InputStore, *, batch_size: int = BATCH) -> Iterator[Tensor]:
     """(batch, classes) probabilities, batch by batch, on the CPU. The network stays on its device."""
     device = next((tensor.device for tensor in (*network.parameters(), *network.buffers())), torch.device("cpu"))
+    done = 0
     with evaluating(network):
         for batch in store.batches(torch.arange(len(store)).split(batch_size)):
             moved = map_inputs(lambda tensor: tensor.to(device), batch)
-            yield call(network, inputs.prepare.measuring(moved)).log_softmax(1).exp().cpu()
+            logits = _logits(network, inputs.prepare.measuring(moved))
+            if not torch.isfinite(logits).all():
+                row = done + int((~torch.isfinite(logits)).any(1).nonzero()[0])
+                raise ValueError(
+                    f"the network's output for the input at position {row} is not finite; the inputs may hold NaN or "
+                    "infinite values: fill them in or remove these samples"
+                )
+            yield logits.log_softmax(1).exp().cpu()
+            done += len(logits)
 
 
-def probabilities(network: nn.Module, inputs: NewInputs, data: Any) -> np.ndarray[Any, Any]:
+def _logits(network: nn.Module, inputs: Inputs) -> Tensor:
+    try:
+        return call(network, inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(inputs))
+        raise ValueError(
+            f"inputs of shape {shapes} do not fit the model ({' '.join(str(error).split())[:200]}); pass inputs like "
+            "those it was trained on"
+        ) from error
+
+
+def probabilities(
+    network: nn.Module, inputs: NewInputs, data: Any, loader: Mapping[str, Any] | None = None
+) -> np.ndarray[Any, Any]:
     """(samples, classes) float32 probabilities of everything in `data`."""
-    store = inputs.open(data).store
+    store = inputs.open(data, loader=loader).store
     parts = [part.float().numpy() for part in predicted(network, inputs, store)]
     return np.concatenate(parts) if parts else np.zeros((0, len(inputs.classes)), dtype=np.float32)
 
@@ -70,7 +96,7 @@ def write_predictions(
     def tables() -> Iterator[pa.Table]:
         nonlocal done
         for probs in predicted(network, inputs, opened.store, batch_size=batch_size):
-            yield _rows(probs, opened, done, inputs.classes, schema)
+            yield _rows(probs, opened, done, inputs.classes, schema, as_text=path is None or path.suffix == ".csv")
             done += len(probs)
             if advance is not None:
                 advance(len(probs))
@@ -96,7 +122,9 @@ def _schema(classes: tuple[str, ...], path: Path | None, *, located: bool) -> pa
     return pa.schema([*fields, ("probabilities", pa.list_(pa.float32()))])
 
 
-def _rows(probs: Tensor, opened: Unlabelled, start: int, classes: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+def _rows(
+    probs: Tensor, opened: Unlabelled, start: int, classes: tuple[str, ...], schema: pa.Schema, *, as_text: bool
+) -> pa.Table:
     values = probs.float().numpy()
     best = values.argmax(1)
     columns: dict[str, Any] = {
@@ -108,9 +136,13 @@ def _rows(probs: Tensor, opened: Unlabelled, start: int, classes: tuple[str, ...
     }
     if "path" in schema.names and isinstance(opened.store, Located):
         columns["path"] = [str(opened.store.path(start + row)) for row in range(len(values))]
+    if as_text:  # no spreadsheet may run them
+        for name in {"id", "path", "predicted_label"} & set(columns):
+            columns[name] = [escaped(cell) for cell in columns[name]]
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
 def _to_stdout(tables: Iterator[pa.Table], out: TextIO) -> None:
     for number, table in enumerate(tables):
-        print(table.to_pandas().to_csv(index=False, header=number == 0), end="", file=out)
+        text = table.to_pandas().to_csv(index=False, header=number == 0)
+        print(printable(text) if out.isatty() else text, end="", file=out)

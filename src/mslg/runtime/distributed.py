@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -26,7 +28,14 @@ log = logging.getLogger("mslg")
 BUCKET = 25 * 2**20  # bytes per all-reduce: large enough to be efficient, small compared to a copy of the model
 TIMEOUT = timedelta(days=7)  # one rank may write results for long while others wait; torchrun detects dead ones
 
+PATIENCE = 60  # seconds until a process says that it waits for the others
+LOST = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")  # in errors of lost connections
+
 _single = False
+
+
+class PeerEnded(ConnectionError):
+    """Another process of the run is gone, so that this one cannot go on."""
 
 
 def ranks() -> int:
@@ -63,14 +72,53 @@ def process_group(device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    with _noticing_lost_peers():
+        _interruptible(lambda: _connect("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"))
+        try:
+            with _main_process_logs():
+                yield
+        finally:
+            dist.destroy_process_group()
+
+
+def _connect(backend: str) -> None:
     store, number, count = next(rendezvous("env://", timeout=TIMEOUT))
     dist.init_process_group(backend, store=_per_attempt(store), rank=number, world_size=count, timeout=TIMEOUT)
+
+
+def _interruptible(function: Callable[[], None]) -> None:
+    """Call a function that may wait for other processes. A signal is handled meanwhile: Python would do so only when
+    the function returns, and a process that waits for one that is gone would have to be killed."""
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            function()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    begun, warned = time.monotonic(), False
+    while thread.is_alive():
+        thread.join(0.05)
+        if not warned and time.monotonic() - begun > PATIENCE:
+            log.warning("still waiting for the other %d processes of this run", launched_processes() - 1)
+            warned = True
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
+def _noticing_lost_peers() -> Iterator[None]:
+    """Inside, an error of the connection to another process becomes a `PeerEnded`."""
     try:
-        with _main_process_logs():
-            yield
-    finally:
-        dist.destroy_process_group()
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or any(word in str(error) for word in LOST):
+            first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise PeerEnded(f"another process of this run has ended; its own message says why ({first})") from error
+        raise
 
 
 def _per_attempt(store: Any) -> Any:

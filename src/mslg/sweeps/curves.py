@@ -61,6 +61,15 @@ def panels(grid: Grid, results: Mapping[Key, Finished], kind: str = "epochs") ->
     return [panel for panel in found if panel.lines or panel.dashed]
 
 
+def colour_numbers(grid: Grid) -> dict[str, int]:
+    """Numbers of colours by label: a row has the same one in every panel and every kind of plot. Where rows are the
+    sizes of one method's clean set, its line has that of the first."""
+    numbers = {row.name: number for number, row in enumerate(grid.rows)}
+    for row, number in list(zip(grid.rows, numbers.values(), strict=True)):
+        numbers.setdefault(_method(row, grid.cell(row, grid.columns[0], grid.seeds[0])), number)
+    return numbers
+
+
 def over_epochs(runs: Sequence[Finished], name: str) -> Line:
     """Mean and standard deviation over runs, at the epochs (counted from 1) that all of them have."""
     points = [
@@ -72,8 +81,8 @@ def over_epochs(runs: Sequence[Finished], name: str) -> Line:
     return _line({epoch: [100 * each[epoch] for each in points] for epoch in shared})
 
 
-def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs") -> None:
-    """Draw the panels into a .png, .svg or .pdf."""
+def draw(panels: Sequence[Panel], path: Path, *, title: str, colours: Mapping[str, int], kind: str = "epochs") -> None:
+    """Draw the panels into a .png, .svg or .pdf; `colours` are those of `colour_numbers`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -82,10 +91,10 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs
     style = {"svg.hashsalt": "mslg", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
-    labels = list(dict.fromkeys(label for panel in panels for label in (*panel.lines, *panel.dashed)))
+    labels = _numbered(panels, colours)
     width = max(4.6, WIDTH * across / ACROSS)
     with rc_context(style):
-        height = 0.5 + 2.5 * down + 0.19 * -(-len(labels) // _legend_columns(labels, width))
+        height = 0.5 + 2.5 * down + 0.19 * -(-len(labels) // _legend_columns(list(labels), width))
         figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
         figure.set_facecolor("white")
         axes = figure.subplots(
@@ -106,10 +115,17 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str, kind: str = "epochs
     write_atomically(path, content.getvalue())
 
 
-def _draw_panel(axis: Any, panel: Panel, labels: list[str], kind: str) -> None:
+def _numbered(panels: Sequence[Panel], colours: Mapping[str, int]) -> dict[str, int]:
+    """The labels in the legend's order, with the number of their colour; those that are no rows are counted."""
+    labels = dict.fromkeys(label for panel in panels for label in (*panel.lines, *panel.dashed))
+    found = {label: colours.get(label, number) for number, label in enumerate(labels)}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _draw_panel(axis: Any, panel: Panel, labels: Mapping[str, int], kind: str) -> None:
     for lines, second in ((panel.lines, False), (panel.dashed, True)):
         for label, line in lines.items():
-            look = _look(labels.index(label), kind, second)
+            look = _look(labels[label], kind, second)
             axis.plot(line.x, line.mean, label=label, **look)
             if not second:
                 low = [max(mean - sd, 0.0) for mean, sd in zip(line.mean, line.sd, strict=True)]
@@ -139,10 +155,10 @@ def _look(number: int, kind: str, second: bool) -> dict[str, Any]:
     return {"color": colour, "linestyle": "--" if second else "-", "marker": marker, **width}
 
 
-def _legend(figure: Any, labels: list[str], kind: str, dashed: bool) -> None:
+def _legend(figure: Any, labels: Mapping[str, int], kind: str, dashed: bool) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], label=label, **_look(number, kind, False)) for number, label in enumerate(labels)]
+    handles = [Line2D([], [], label=label, **_look(number, kind, False)) for label, number in labels.items()]
     if kind == "labels" and dashed:
         for words, dash in {"label table": "-", "predictions": "--"}.items():
             handles.append(Line2D([], [], label=words, color="#777777", linestyle=dash))
@@ -168,8 +184,8 @@ def _line(values: Mapping[int, Sequence[float]]) -> Line:
 
 
 def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
-    """A panel per method, a line per noise. The cells of a line differ in nothing but the size of the clean set and the
-    seed."""
+    """A panel per noise, a line per method; of a single method one panel, a line per noise. The cells of a line
+    differ in nothing but the size of the clean set and the seed."""
     rows = {row.name: row for row in grid.rows}
     points: dict[str, dict[tuple[int, int], Cell]] = {}  # by all other settings: cells by (size, seed)
     for cell in grid.cells():
@@ -197,8 +213,13 @@ def _over_clean(grid: Grid, results: Mapping[Key, Finished]) -> list[Panel]:
             "all cells have clean sets of the same size; this plot is for sweeps whose rows or columns differ in "
             "data.clean"
         )
+    if len(found) > 1:
+        noises = dict.fromkeys(noise for lines in found.values() for noise in lines)
+        found = {
+            noise: {method: found[method][noise] for method in found if noise in found[method]} for noise in noises
+        }
     return [
-        Panel(method, {noise: _line(values) for noise, values in lines.items()}, {}) for method, lines in found.items()
+        Panel(title, {label: _line(values) for label, values in lines.items()}, {}) for title, lines in found.items()
     ]
 
 

@@ -15,11 +15,13 @@ from ..fitting.prepare import method_arguments, method_name
 from ..methods import METHODS
 from ..runs.settings import DEFAULT_EPOCHS, Settings, Tables
 from ..training.method import Task
-from .grid import Cell
+from .grid import PLACES, Cell
 
 
 def resolved(cell: Cell, places: Mapping[str, str | None]) -> Tables:
-    """What the cell would be run with: every argument of the method's constructor and of training."""
+    """What the cell would be run with: every argument of the method's constructor and of training, and the folders that
+    {root} and {output} stand for where they are known."""
+    cell = replace(cell, settings=cell.placed(**{name: places.get(name) or f"{{{name}}}" for name in PLACES}))
     settings = Settings.of(cell.settings)
     train = replace(settings.train, epochs=settings.train.epochs or DEFAULT_EPOCHS)
     tables = {name: dict(table) for name, table in cell.settings.items()}

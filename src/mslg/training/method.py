@@ -72,7 +72,8 @@ class Method(MethodBase):
     needs: ClassVar[frozenset[str]] = frozenset()  # of "clean set", "noise rate", "transition matrix"
     presets: ClassVar[Mapping[str, Callable[[Task], dict[str, Any]]]] = {}  # named settings, for a task
     cross_fits: ClassVar[bool] = False  # whether every sample is predicted by networks that have not seen its label
-    advice: ClassVar[str] = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
+    trains_on_noisy: ClassVar[bool] = True  # whether the noisy samples are trained on, so that their weights matter
+    advice: str = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
     label_advice: ClassVar[str] = ""  # what to try if the soft labels do not move, such as "a larger label_rate"
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import mslg
+from mslg.runs.export.hugging_face import task_of
+from mslg.runs.folder import Run
 from tests.support.blobs import blobs, small_network
 from tests.support.fitted_blobs import fitted
 
@@ -33,6 +36,20 @@ def test_model_and_labels_with_cards_that_the_hub_reads(tmp_path: Path) -> None:
     (folder / "mine.txt").write_text("keep me")
     with pytest.raises(FileExistsError, match=r"other files, such as mine\.txt, and will not be deleted"):
         mslg.export(run, to="huggingface", path=folder, force=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "task"),
+    [
+        ({"input_ids": {}, "attention_mask": {}}, "text-classification"),
+        ({"pixel_values": {}}, "image-classification"),
+        ({"shape": [3, 8, 8], "dtype": "float32"}, "image-classification"),
+        ({"shape": [5], "dtype": "float32"}, "tabular-classification"),
+        ([{"shape": [5]}, {"shape": [2]}], "other"),
+    ],
+)
+def test_the_hubs_name_for_the_task(inputs: Any, task: str, tmp_path: Path) -> None:
+    assert task_of(Run(tmp_path), {"inputs": inputs}) == task
 
 
 def test_the_hubs_library_reads_the_cards(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.files import regular
+from ..checksum import crc_of_rest
 
 FREE = 2**30  # bytes: arrays up to this size may be compressed to any degree
 MOST_RATIO = 200  # beyond, an archive that holds more than this times its own size is refused
@@ -23,20 +24,30 @@ def read_npz(path: Path) -> dict[str, Array]:
     Raises:
         ValueError: with the file, the array and what is wrong with it.
     """
+    return read_npz_with_checksums(path)[0]
+
+
+def read_npz_with_checksums(path: Path) -> tuple[dict[str, Array], dict[str, int]]:
+    """All arrays of an archive, and the CRC-32 of the bytes of those that are stored as they are used. It follows from
+    the archive's own, which reading has compared anyway."""
     regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             size = sum(entry.file_size for entry in members)
             refuse_bomb(path, size)
-            arrays = {}
+            arrays: dict[str, Array] = {}
+            sums: dict[str, int] = {}
             for entry in members:
                 name = entry.filename.removesuffix(".npy")
                 if name in arrays:
                     raise ValueError(f"it has the array {name} twice")
                 with archive.open(entry) as file:
                     arrays[name] = _read_npy(file, entry.file_size, name)
-            return arrays
+                if (header := entry.file_size - arrays[name].nbytes) >= 0 and arrays[name].flags.c_contiguous:
+                    with archive.open(entry) as file:
+                        sums[name] = crc_of_rest(entry.CRC, file.read(header), arrays[name].nbytes)
+            return arrays, sums
     except FileNotFoundError:
         raise
     except (ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError) as error:

@@ -11,7 +11,8 @@ import numpy as np
 from ...registry import unknown
 from ..labels import MOST_CLASSES
 from ..source import make_source
-from .array_files import read_npy, read_npz
+from ..stores import TensorStore
+from .array_files import read_npy, read_npz, read_npz_with_checksums
 from .bundle import Bundle
 
 KEYS = ("X", "y", "id", "verified", "X_test", "y_test", "y_true", "classes")
@@ -21,7 +22,7 @@ def npz(path: Path) -> Bundle:
     """Read an `.npz`. Object arrays are refused: reading them would run code from the file."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass the path of an .npz archive with X and y")
-    arrays = read_npz(path)
+    arrays, sums = read_npz_with_checksums(path)
     missing = [key for key in ("X", "y") if key not in arrays]
     if missing:
         raise ValueError(f"{path} has no array {' and no array '.join(missing)}; it has {', '.join(arrays) or 'none'}")
@@ -39,7 +40,7 @@ def npz(path: Path) -> Bundle:
         highest = max(int(arrays[key].max(initial=0)) for key in ("y", "y_test"))
         classes = [str(c) for c in range(min(highest, MOST_CLASSES) + 1)]
     train = make_source(
-        arrays["X"],
+        TensorStore(arrays["X"], checksum=sums.get("X")),
         arrays["y"],
         classes=classes,
         ids=[str(name) for name in arrays["id"]] if "id" in arrays else None,
@@ -49,9 +50,8 @@ def npz(path: Path) -> Bundle:
     )
     if "X_test" not in arrays:
         return Bundle(train)
-    return Bundle(
-        train, make_source(arrays["X_test"], arrays["y_test"], classes=train.classes, name=f"{path.name} (test)")
-    )
+    store = TensorStore(arrays["X_test"], checksum=sums.get("X_test"))
+    return Bundle(train, make_source(store, arrays["y_test"], classes=train.classes, name=f"{path.name} (test)"))
 
 
 def _shape_problems(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Iterator[str]:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ...data.samples import Samples
-from ...data.splits import Splits
+from ...data.splits import Splits, is_in
 from ...noise.transition_matrix import count, pool, smooth, smoothed_by_best_prior
-from ...runtime.distributed import averaged, ranks
+from ...runtime.distributed import averaged, gathered, ranks
+from ...training.losses import cross_entropy
 from ...training.stacking import fit_weights
 
 EM_STEPS = 30
@@ -122,6 +123,19 @@ def transition_rows(counts: Tensor) -> Tensor:
     """A transition matrix; the row of a class without samples is that of the identity."""
     total = counts.sum(1, keepdim=True)
     return torch.where(total > 0, counts / total.clamp_min(1e-12), torch.eye(len(counts), dtype=counts.dtype))
+
+
+def chosen_as_clean(own: Tensor, given: Tensor, log_probs: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Without clean samples: this share of each class, those with the lowest losses out of fold, and what
+    is predicted for them as the transition matrix. Takes the samples of this process, their given labels, and their
+    (n, classes) log-probabilities."""
+    classes = log_probs.shape[1]
+    index, label, loss = (gathered(each) for each in (own, given, cross_entropy(log_probs, given)))
+    chosen = lowest_losses(index, label, loss, share=share, classes=classes).cpu()
+    here = is_in(own, chosen)
+    expected = torch.zeros(classes, classes, dtype=torch.float64)
+    expected.index_add_(0, given[here], log_probs[here].double().exp())
+    return chosen, transition_rows(averaged([expected])[0])
 
 
 def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, classes: int) -> Tensor:

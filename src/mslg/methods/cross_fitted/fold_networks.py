@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -159,19 +159,20 @@ class FoldNetworks(SingleNetwork):
         assert isinstance(table, SampleTable)
         return table
 
-    def predict_training(self, name: str, data: Splits) -> None:
-        """Predict every training sample by the network of its fold; clean-only networks have seen none of them, so
-        these predict together."""
-        networks = self.group(name)
-        with evaluating(networks):
+    def predict_training(self, names: Sequence[str], data: Splits) -> None:
+        """Predict every training sample by the networks of its fold, reading it once for all groups; clean-only
+        networks have seen none of them, so these predict together."""
+        groups = nn.ModuleDict({name: self.group(name) for name in names})
+        with evaluating(groups):
             for batch in data.in_order():
-                every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
-                if name == "clean":
-                    log_probs = every.logsumexp(0) - math.log(self.folds)
-                else:
-                    fold = self.fold[batch.index]
-                    log_probs = every[fold, torch.arange(len(fold), device=every.device)]
-                self.table_of(name)[batch.index] = floored(log_probs)
+                for name, networks in groups.items():
+                    every = torch.stack([call(network, batch.inputs).log_softmax(1) for network in networks.children()])
+                    if name == "clean":
+                        log_probs = every.logsumexp(0) - math.log(self.folds)
+                    else:
+                        fold = self.fold[batch.index]
+                        log_probs = every[fold, torch.arange(len(fold), device=every.device)]
+                    self.table_of(name)[batch.index] = floored(log_probs)
 
     def predict_clean(self, name: str, data: Splits, samples: Samples, *, out_of_fold: bool = True) -> Tensor:
         """(n, classes) log-probabilities of clean samples: by the network of their fold, or the mean of all."""

@@ -9,6 +9,7 @@
                   fitted on the clean samples, out of fold
     3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; with the preset "meta" the
        displacement δ is learned by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,  d_j = centred D_g log p_j
+       later on softmax(log q_j + δ_j) mixed with the mean of its own predictions (see refinement.py)
 
 so that a label's logits move by at most `label_rate` nats per epoch on average, however flat the softmax is. Each stage
 has the whole of the learning-rate schedule; the first two end with the networks of their best epoch on clean samples.
@@ -31,13 +32,13 @@ from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import file_if_large, pieces_of
 from ...data.samples import Samples
-from ...data.splits import Splits, is_in
+from ...data.splits import Splits
+from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object, gathered
+from ...runtime.distributed import averaged, broadcast_object
 from ...training.losses import (
     cross_entropy,
     forward_cross_entropy,
-    log_probability_tangent,
     soft_cross_entropy,
     total_variation,
 )
@@ -47,15 +48,16 @@ from ...training.stacking import fit_weights, floored
 from .estimates import (
     CleanPredictions,
     check_clean_set,
+    chosen_as_clean,
     class_shares,
     expectation_maximisation,
     first_matrix,
-    lowest_losses,
     one_hot,
     stacked,
-    transition_rows,
 )
 from .fold_networks import FoldNetworks
+from .label_direction import label_direction
+from .refinement import OwnPredictions
 from .stages import schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
@@ -65,6 +67,7 @@ FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as 
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
+FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
 
 ClassShares = Literal["between", "training", "clean"]
@@ -83,6 +86,8 @@ class CrossFitted(FoldNetworks):
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
     decay          factor on the weight decay of the deployed network
     mixup          mix the inputs and labels of a batch in stage 3, where inputs are dense floating-point tensors
+    own_weight     weight of the deployed network's own mean predictions in the labels of the end of stage 3, where
+                   inputs are mixed
     class_shares   which shares of the classes the deployed network expects: those of the training data, of the clean
                    samples, or their geometric mean
     auto_clean     without a clean set, use the samples of each class that stage 1 fits best instead, and do not train
@@ -91,11 +96,8 @@ class CrossFitted(FoldNetworks):
     """
 
     needs = frozenset({"clean set"})
-    advice = "a smaller label_rate or learning rate, or more clean samples"
-    presets: ClassVar = {
-        "meta": lambda task: {"label_rate": 0.3},
-        "fast": lambda task: {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25},
-    }
+    advice = "a smaller learning rate, or more clean samples"
+    presets: ClassVar = {"meta": lambda task: {"label_rate": 0.3}, "fast": lambda task: FAST}
 
     def __init__(
         self,
@@ -111,6 +113,7 @@ class CrossFitted(FoldNetworks):
         mode: Mode = "exact",
         decay: float = 10.0,
         mixup: bool = True,
+        own_weight: float = 0.9,
         class_shares: ClassShares = "between",
         auto_clean: bool = False,
         auto_share: float = 0.3,
@@ -120,14 +123,18 @@ class CrossFitted(FoldNetworks):
             raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
         if not 0 < clean_ratio <= 1:
             raise ValueError(f"clean_ratio is {clean_ratio}; it must be above 0 and at most 1")
+        if not 0 <= own_weight <= 1:
+            raise ValueError(f"own_weight is {own_weight}; it must be from 0 to 1")
         amounts = {"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share}
         for name, value in amounts.items():
             if value < 0:
                 raise ValueError(f"{name} is {value}; it must be 0 or more")
         self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
+        if self.label_rate > 0:
+            self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
-        self.auto_clean, self.auto_share = auto_clean, auto_share
+        self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         for group in self.optimizer.param_groups:
@@ -161,6 +168,8 @@ class CrossFitted(FoldNetworks):
                 self.add_group(name)
             for name in NETWORKS.get(number - 1, ()):
                 self.drop_group(name)
+        if stage == 2 and self.own_weight > 0 and not hasattr(self, "own"):
+            self.own = OwnPredictions(self.task, self.own_weight)
         self.stage = stage
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
@@ -168,15 +177,17 @@ class CrossFitted(FoldNetworks):
         self.steps = data.steps(self.excluded())
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
-            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order()).inputs)))
-        if self.task.warm:
-            return
-        if epoch == self.starts[1]:
+            some_samples = data.train.at(torch.arange(min(16, len(data.train.index))))
+            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order(some_samples)).inputs)))
+        if not self.task.warm and epoch == self.starts[1]:
             self._finish_first_stage(epoch, data)
             self._enter(1)
-        if epoch == self.starts[2]:
+        if not self.task.warm and epoch == self.starts[2]:
             self._finish_second_stage(data)
             self._enter(2)
+        if self.stage == 2 and self._refines:
+            part = (epoch - self.starts[2]) / (self.task.epochs - self.starts[2])
+            self.own.begin_epoch(part, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -197,7 +208,8 @@ class CrossFitted(FoldNetworks):
             return self.folds * (1 + clean)
         if epoch < self.starts[2]:
             return (1 + self.clean_ratio) * self.folds
-        return 1 + self.clean_ratio + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
+        own = 1 / 3 if self.own_weight > 0 else 0.0
+        return 1 + self.clean_ratio + own + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
     # Stage 1: networks of the given labels, and of the clean samples alone
 
@@ -221,8 +233,7 @@ class CrossFitted(FoldNetworks):
         steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
-        for name in NETWORKS[0]:
-            self.predict_training(name, data)
+        self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
         weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
 
@@ -241,16 +252,11 @@ class CrossFitted(FoldNetworks):
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
         transition matrix."""
-        self.predict_training("noisy", data)
+        self.predict_training(["noisy"], data)
         own = data.own()
-        given = self.task.given[own]
         log_probs = self.table_of("noisy")[own].cpu().float()
-        index, label, loss = (gathered(each) for each in (own, given, cross_entropy(log_probs, given)))
-        self.chosen = lowest_losses(index, label, loss, share=self.auto_share, classes=self.task.classes).cpu()
-        here = is_in(own, self.chosen)
-        expected = torch.zeros(self.task.classes, self.task.classes, dtype=torch.float64)
-        expected.index_add_(0, given[here], log_probs[here].double().exp())
-        self.transition.copy_(transition_rows(averaged([expected])[0]))
+        self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
+        self.transition.copy_(matrix)
 
     # Stage 2: networks that know the transition matrix
 
@@ -268,7 +274,7 @@ class CrossFitted(FoldNetworks):
     def _finish_second_stage(self, data: Splits) -> None:
         """Fit the weights of the posterior on the clean samples."""
         self.go_back_to_best("corrected")
-        self.predict_training("corrected", data)
+        self.predict_training(["corrected"], data)
         if (samples := data.unbiased_clean) is None:
             self.weights[2:] = 1.0
             return
@@ -292,6 +298,10 @@ class CrossFitted(FoldNetworks):
         number = round(self.progress * self.task.epochs * self.steps)
         if self._learns_labels(self.epoch) and number % self.label_every == 0:
             scalars["clean/loss"] = self.move_labels(batch, clean)
+        if self._refines:
+            with evaluating(self.network):
+                predicted = call(self.network, batch.inputs).float() + self._shift(torch.float32)
+            self.own.remember(batch.index, predicted.softmax(1))
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
@@ -306,8 +316,14 @@ class CrossFitted(FoldNetworks):
         self.descend(self.optimizer, loss + self.clean_weight * verified)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
-            scalars["labels/moved"] = total_variation(soft, self.log_posterior(batch.index).softmax(1)).mean()
+            start = self.log_posterior(batch.index).softmax(1)
+            scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
         return StepResult(scalars, logits[:size].log_softmax(1))
+
+    @property
+    def _refines(self) -> bool:
+        """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
+        return self.own_weight > 0 and self.mixes
 
     def _shift(self, dtype: torch.dtype) -> Tensor:
         """What turns the network's logits into those of the noisy samples' class shares."""
@@ -322,25 +338,21 @@ class CrossFitted(FoldNetworks):
     def move_labels(self, batch: Batch, clean: Batch) -> Tensor:
         """Move the label logits of a batch against the derivative of its predictions along the clean gradient."""
         shift, weight = self._shift(torch.float32), self.offset.float().exp()[clean.label]
-
-        def clean_loss(logits: Tensor) -> Tensor:
-            # Weighted as if the clean samples had the class shares of the noisy ones: otherwise labels drift to theirs.
-            return (weight * cross_entropy((logits + shift).log_softmax(1), clean.label)).mean()
-
-        self.network.eval()  # predictions as they are deployed: without dropout, with the statistics of all batches
-        moved = self.engine(batch.inputs, lambda logits: logits.sum(), clean.inputs, clean_loss, look_ahead=0.0)
-        self.network.train()
-        direction = log_probability_tangent((moved.logits.detach() + shift).log_softmax(1), moved.tangent)
-        direction = direction - direction.mean(1, keepdim=True)
+        direction, clean_loss = label_direction(self.engine, self.network, batch, clean, shift, weight)
         # The largest so far: once the network fits the clean samples, what is left of their gradient is no evidence,
         # and steps that are always of one length would follow it all the same.
         self.scale.copy_(torch.maximum(self.scale, averaged([direction.abs().amax(1).mean()])[0]))
         self.table.add(batch.index, -self.label_rate * self.label_every * direction / self.scale.clamp_min(1e-12))
-        return moved.clean_loss
+        return clean_loss
 
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.stage < 2:
             return one_hot(self.table.given[index], self.task.classes)
+        soft = self._displaced(index)
+        return self.own.refined(index, soft) if self._refines else soft
+
+    def _displaced(self, index: Tensor) -> Tensor:
+        """(n, classes) the posterior as label learning has moved it."""
         return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
 
     def labels_fixed(self, epochs: int) -> str | None:

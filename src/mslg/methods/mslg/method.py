@@ -145,6 +145,8 @@ class MSLG(SingleNetwork):
         check_log_offset(log_offset, loss, given=self.prior == "given")
         self.first_label_epoch = task.warm_up_epochs(warm_up, before="MSLG's label learning")
         self.look_ahead, self.label_rate, self.entropy_weight = look_ahead, label_rate, entropy_weight
+        if label_rate == 0:
+            self.advice = "a smaller learning rate"
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
         self.log_offset, self.clean_every = log_offset, clean_every
         self.finish = finish

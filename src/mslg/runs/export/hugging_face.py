@@ -122,6 +122,11 @@ def task_of(run: Run, about: Mapping[str, Any]) -> str:
     """The hub's name for what the model does."""
     if (run.path / VOCABULARY).exists():
         return "text-classification"
+    names = set(about["inputs"]) if isinstance(about["inputs"], Mapping) else set()
+    if names & {"input_ids", "inputs_embeds"}:
+        return "text-classification"
+    if "pixel_values" in names:
+        return "image-classification"
     shape = about["inputs"].get("shape") if isinstance(about["inputs"], Mapping) else None
     if "images" in about or (isinstance(shape, list) and len(shape) == 3):
         return "image-classification"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -59,7 +59,8 @@ class Logging:
     @classmethod
     def named(cls, wanted: str | Logger | Sequence[str | Logger], *, folder: Path | None) -> Logging:
         """Loggers by name or as they are. A missing package is reported here, before any training."""
-        listed = [wanted] if isinstance(wanted, str | Logger) else list(wanted)
+        several = isinstance(wanted, Iterable) and not isinstance(wanted, str | Logger)
+        listed: list[Any] = list(wanted) if several else [wanted]  # type: ignore[arg-type]
         names = [each for each in listed if isinstance(each, str)]
         makers = {name: LOGGERS.load(name) for name in names}
         if names and folder is None:

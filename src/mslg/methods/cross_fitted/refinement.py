@@ -1,0 +1,110 @@
+"""Late in stage 3 the soft labels follow the deployed network: it has learned from all labels together, and mixup keeps
+it from memorising any of them, so the running mean of its predictions corrects more labels. A network that learns from
+its own predictions becomes ever more, or ever less, certain; the posterior, which clean samples have calibrated, says
+how certain the labels may be on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ...data.sample_table import pieces_of
+from ...runtime.distributed import averaged
+from ...training.losses import entropy
+from ...training.method import Task
+
+START, FULL = 0.2, 0.6  # fractions of stage 3: from where on own predictions count, and from where on fully
+KEPT = 0.7  # of the running mean of predictions, per epoch
+MANY = 0.2  # fraction of wrong labels from which on own predictions count fully: where fewer are, there is less to gain
+SAMPLES = 5000  # that the exponent is fitted on, about
+EXPONENTS = torch.logspace(-2, 3, 41, base=2.0, dtype=torch.float64)  # 1/4 to 8
+LEAST = 1e-8
+
+
+class OwnPredictions(nn.Module):
+    """The running mean of the deployed network's predictions of each sample, and the labels that follow from it.
+
+    most   their weight from FULL on, where at least MANY of the labels are wrong
+    """
+
+    def __init__(self, task: Task, most: float) -> None:
+        super().__init__()
+        self.most, self.samples, self.classes = most, len(task.given), task.classes
+        self.table = task.new_sample_table("own", task.classes, dtype=torch.float16)
+        # Of this epoch: their weight, and the exponent that restores the labels' confidence.
+        self.register_buffer("now", torch.tensor([0.0, 1.0], device=task.device))
+
+    now: Tensor
+
+    def remember(self, index: Tensor, probs: Tensor) -> None:
+        """Add predictions to the running mean."""
+        before = self.table[index].float()
+        first = before.sum(1, keepdim=True) == 0
+        self.table[index] = torch.where(first, probs, KEPT * before + (1 - KEPT) * probs).half()
+
+    def begin_epoch(self, part: float, own: Tensor, given: Tensor, soft_labels: Callable[[Tensor], Tensor]) -> None:
+        """How much predictions count in the epoch that begins at this part of stage 3, and with which exponent.
+
+        Args:
+            part: of stage 3, from 0 to 1.
+            own: the samples of this process.
+            given: labels of all samples.
+            soft_labels: those of some samples, before they are refined.
+        """
+        if (weight := weight_at(part, self.most)) == 0:
+            return
+        # By their index, so that several processes choose the samples that one process would.
+        chosen = own[own % max(1, self.samples // SAMPLES) == 0]
+        pieces = [(soft_labels(index), index) for index in pieces_of(chosen, self.classes)]
+        weight *= needed(wrong_share((soft, given[index]) for soft, index in pieces))
+        exponent = matching_exponent(((soft, self.table[index]) for soft, index in pieces), weight)
+        self.now.copy_(torch.tensor([weight, exponent]))
+
+    def refined(self, index: Tensor, soft: Tensor) -> Tensor:
+        """(n, classes) the labels to train on instead of these soft ones."""
+        return refined(soft, self.table[index].float(), *self.now)
+
+
+def weight_at(part: float, most: float) -> float:
+    """The weight of own predictions at this part of stage 3."""
+    return most * min(1.0, max(0.0, (part - START) / (FULL - START)))
+
+
+def needed(share: float) -> float:
+    """How much of their weight own predictions have where this share of the given labels is wrong."""
+    return min(1.0, share / MANY)
+
+
+def wrong_share(pieces: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """The fraction of given labels that soft labels say are wrong. `pieces` are (n, classes) soft labels and (n,) given
+    ones of this process."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for soft, given in pieces:
+        total += torch.tensor([float((1 - soft.gather(1, given[:, None]).double()).sum()), len(given)])
+    wrong, count = averaged([total])[0].tolist()
+    return float(wrong / max(count, 1e-12))
+
+
+def refined(soft: Tensor, own: Tensor, weight: Tensor | float, exponent: Tensor | float) -> Tensor:
+    """(n, classes) the weighted mean of soft labels and own predictions to the power of `exponent`, normalised; soft
+    labels where nothing has been predicted yet."""
+    mean = (1 - weight) * soft + weight * own
+    return torch.where(own.sum(1, keepdim=True) > 0, (exponent * mean.clamp_min(LEAST).log()).softmax(1), soft)
+
+
+def matching_exponent(pieces: Iterable[tuple[Tensor, Tensor]], weight: float) -> float:
+    """The exponent at which labels refined with this weight have the mean entropy of the soft labels. `pieces` are soft
+    labels and own predictions, (n, classes) each, of this process."""
+    total = torch.zeros(len(EXPONENTS) + 1, dtype=torch.float64)
+    for soft, own in pieces:
+        soft, own = soft.double().cpu(), own.double().cpu()
+        total[0] += entropy(soft.clamp_min(LEAST).log()).sum()
+        for number, exponent in enumerate(EXPONENTS, 1):
+            total[number] += entropy(refined(soft, own, weight, exponent).clamp_min(LEAST).log()).sum()
+    goal, *found = averaged([total])[0].tolist()
+    # The entropy falls as the exponent grows: the first that is low enough.
+    return next(
+        (float(each) for each, value in zip(EXPONENTS, found, strict=True) if value <= goal), float(EXPONENTS[-1])
+    )
