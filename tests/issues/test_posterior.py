@@ -155,7 +155,8 @@ def ranked(method: CrossEntropy, data: Splits, history: PredictionHistory, poste
     odds = torch.where(known, posterior.log_odds(probs, given), torch.nan)
     likeliest = torch.where(known, posterior(probs, given).argmax(1), given).int()
     rate = ErrorRate(len(given), "none", 0, "there are no clean samples")
-    return LabelIssues(predictions, Evidence(), posterior, rate, odds, likeliest)
+    two = likeliest, likeliest, torch.zeros(len(given), 2)  # the runner-up does not matter here
+    return LabelIssues(predictions, Evidence(), posterior, rate, odds, *two)
 
 
 def test_the_odds_are_those_of_the_posterior() -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+TEXTS = ("id", "given_label", "suggested_label", "annotator")
+
 
 def review_next(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
@@ -60,7 +62,7 @@ def review_next(
 def _as_csv(rows: Any) -> str:
     from ..runtime.cells import escaped
 
-    texts = {name: rows[name].map(escaped) for name in ("id", "given_label", "suggested_label")}
+    texts = {name: rows[name].map(escaped) for name in TEXTS if name in rows}
     text: str = rows.assign(**texts).to_csv(index=False)
     return text
 
@@ -72,8 +74,9 @@ def _show(rows: Any) -> None:
 
     from ..runtime.printable import printable
 
-    table = Table("rank", "id", "given label", "suggested label", "gain")
+    names = [name for name in TEXTS if name in rows]
+    table = Table("rank", *(name.replace("_", " ") for name in names), "gain")
     for row in rows.itertuples():
-        texts = (row.id, row.given_label, row.suggested_label)
+        texts = [getattr(row, name) for name in names]
         table.add_row(str(row.rank), *(escape(printable(text)) for text in texts), f"{row.gain:.3g}")
     Console().print(table)

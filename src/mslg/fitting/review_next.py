@@ -12,8 +12,10 @@ from torch import nn
 from ..data.from_python import as_source
 from ..data.splits import Splits
 from ..issues.labels_file import read_labels
+from ..issues.questions import NAME as QUESTIONS
+from ..issues.questions import choose_questions
 from ..registry import import_only
-from ..review.gain import CANDIDATES, choose_reviews
+from ..review.gain import CANDIDATES, COLUMNS, choose_reviews
 from ..review.next_round import Round
 from ..review.next_samples import write_next
 from ..review.report import write_report
@@ -45,7 +47,8 @@ def review_next(
     suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received; for one
     that was started with `--network package.module:factory`, this name. `trust_code` imports all code that the run's
     folder names. With `page` they become a tab of the run's report.html. For a run without a model
-    (`find_label_issues`): the samples whose true label is most uncertain, and how much.
+    (`find_label_issues`): the samples whose true label is most uncertain, and how much; with several annotators also
+    whom to ask about each.
     """
     if isinstance(run, Result):
         if page:
@@ -56,6 +59,8 @@ def review_next(
         if page:
             raise ValueError(f"{opened_run.path} was made from probabilities, without the samples: it has no such tab")
         opened_run.require_finished("labels.parquet")
+        if (opened_run.path / QUESTIONS).exists():
+            return _questions(opened_run, count)
         return most_uncertain(_candidates(opened_run)[0], count=count)
     opened_run.require_finished("model.safetensors", "labels.parquet")
     with reading(opened_run.path):
@@ -96,6 +101,17 @@ def _opened(
         raise ValueError(f"the data or its given labels are not those that {run.path} was trained on")
     splits = split_data(settings, data, Round.open(None, None, data.train, run), torch.device("cpu"))
     return with_weights(data.network, run.path), splits
+
+
+def _questions(run: Run, count: int) -> pd.DataFrame:
+    """Whom to ask about which samples, with the columns of the others."""
+    rows = choose_questions(pd.DataFrame(run.read_json(QUESTIONS)["questions"]), count)
+    known = pd.concat(
+        table.to_pandas()[lambda each: each["id"].isin(set(rows["id"]))]
+        for table in read_labels(run.path, ("id", "given_label", "suggested_label", "path"))
+    )
+    found = rows[["id", "annotator", "gain"]].merge(known, on="id").assign(rank=range(len(rows)))
+    return found[[*COLUMNS, "annotator", *(["path"] if "path" in found else [])]]
 
 
 def _candidates(run: Run) -> tuple[pd.DataFrame, int]:

@@ -60,6 +60,10 @@ function setUpReview() {
     ArrowRight: () => review.move(1),
     p: () => review.move(-1),
     ArrowLeft: () => review.move(-1),
+    w: () => review.onlyKind("wrong label"),
+    b: () => review.onlyKind("ambiguous"),
+    d: () => review.onlyKind("near duplicate"),
+    n: () => review.onlyKind("no class"),
     "?": () => {
       byId("help").showModal();
       byId("help").querySelector(".close").focus();

@@ -95,6 +95,14 @@ class Review {
     );
   }
 
+  // Lists the samples of one kind of problem; asked for again, those of all kinds.
+  onlyKind(kind) {
+    if (byId("kinds").hidden) return announce("This run does not tell kinds of problem apart.");
+    byId("kind").value = byId("kind").value === kind ? "" : kind;
+    this.refresh();
+    announce(`${byId("kind").value || "any kind"}: ${byId("found").textContent}.`);
+  }
+
   refresh() {
     const state = byId("state").value;
     const chosen = STATES[state] ?? ((decision) => decision?.kind === state);
