@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .labels import encode_known, encode_labels
 from .open_labels import open_labels
+from .readers.array_files import read_npy
 from .source import Source
 
 OF_SAMPLE = ("id", "path", "text", "verified_label")  # columns that are no annotator
@@ -98,7 +99,7 @@ def _read(path: Path) -> Any:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass a table of votes as .csv, .parquet or .npy")
     if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
+        return read_npy(path)
     if path.suffix == ".parquet":
         return pd.read_parquet(path)
     if path.suffix != ".csv":

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.open_labels import open_labels, open_verified
+from ..data.readers.array_files import read_npy
 from ..data.readers.probabilities import read_probabilities
 from ..data.source import Source
 from ..data.votes import Votes, open_votes
@@ -213,7 +214,7 @@ def find_label_issues(
         The issues: `labels` is a table with a row per sample, `statement` says how many are wrong, `save(folder)`
         makes a folder for the report and the review.
     """
-    shown = np.load(features, allow_pickle=False) if isinstance(features, str | Path) else features
+    shown = read_npy(Path(features)) if isinstance(features, str | Path) else features
     votes: Votes | None = None
     if annotators:
         source, votes = open_votes(labels, ids=ids, classes=classes, features=shown)
