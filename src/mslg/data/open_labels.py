@@ -93,7 +93,8 @@ def _opened(path: Path, root: str | Path | None) -> Source:
         loaded = read_npz(path)
         if "X" not in loaded and "y" in loaded:
             names = [str(name) for name in loaded["classes"]] if "classes" in loaded else None
-            source = open_labels(loaded["y"], ids=loaded.get("id"), classes=names)
+            ids = loaded["id"].tolist() if "id" in loaded else None
+            source = open_labels(loaded["y"], ids=ids, classes=names)
             known = encode_known(loaded.get("verified"), source.classes, len(source), f"'verified' in {path.name}")
             return replace(source, verified_label=known)
     return open_named(str(path), root=root, reading=FILES).train
