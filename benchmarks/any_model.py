@@ -44,20 +44,21 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     rows = []
     for model in [*MODELS, ALL]:
         chosen = list(outputs.values()) if model == ALL else [outputs[model]]
+        probs = np.mean([each.probs / each.probs.sum(1, keepdims=True) for each in chosen], 0)
+        others = _cleanlab(chosen[0].given, probs)
         for verified in VERIFIED:
-            rows.append({"model": model, "verified": verified, **measured(chosen, verified, seed)})
+            rows.append({"model": model, "verified": verified, **measured(chosen, probs, others, verified, seed)})
     given, true = chosen[0].given, chosen[0].true
     return {"set": name, "seed": seed, "wrong": float((given != true).mean()), "rows": rows}
 
 
-def measured(outputs: list[ModelOutput], verified: int, seed: int) -> dict[str, Any]:
-    """All lists for one model, or several together."""
+def measured(outputs: list[ModelOutput], probs: Any, others: Any, verified: int, seed: int) -> dict[str, Any]:
+    """All lists for one model, or several together, whose mean the probabilities are."""
     from sklearn.metrics import average_precision_score
 
     from mslg import find_label_issues
 
     given, true = outputs[0].given, outputs[0].true
-    probs = np.mean([each.probs / each.probs.sum(1, keepdims=True) for each in outputs], 0)
     checked = np.random.default_rng([seed, 7]).permutation(len(given))[:verified]
     known = np.full(len(given), -1)
     known[checked] = true[checked]
@@ -85,7 +86,10 @@ def measured(outputs: list[ModelOutput], verified: int, seed: int) -> dict[str, 
     predicted = probs.argmax(1)
     return {
         "mslg": {"ap": precision(ours), **judged(flags, suggested)},
-        "cleanlab": _cleanlab(given, probs, precision, judged),
+        "cleanlab": {
+            "ap": {kind: precision(-quality) for kind, quality in others["scores"].items()},
+            "filters": {kind: judged(each, np.where(each, predicted, given)) for kind, each in others["flags"].items()},
+        },
         "self-confidence": {
             "ap": precision(-probs[np.arange(len(given)), given]),
             **judged(predicted != given, predicted),
@@ -99,14 +103,14 @@ def _names(probs: Any) -> list[str]:
     return [str(number) for number in range(probs.shape[1])]
 
 
-def _cleanlab(given: Any, probs: Any, precision: Any, judged: Any) -> dict[str, Any]:
+def _cleanlab(given: Any, probs: Any) -> dict[str, dict[str, Any]]:
+    """Its scores and its flags, which know nothing of verified samples."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
-    flags = {kind: find_label_issues(given, probs, filter_by=kind, n_jobs=1) for kind in FILTERS}
     return {
-        "ap": {kind: precision(-get_label_quality_scores(given, probs, method=kind)) for kind in SCORES},
-        "filters": {kind: judged(each, np.where(each, probs.argmax(1), given)) for kind, each in flags.items()},
+        "flags": {kind: find_label_issues(given, probs, filter_by=kind, n_jobs=1) for kind in FILTERS},
+        "scores": {kind: get_label_quality_scores(given, probs, method=kind) for kind in SCORES},
     }
 
 

@@ -247,7 +247,11 @@ class Chaos:
 
     def _fit(self, method: str, run_folder: str = "run") -> list[str]:
         words = ["fit", "data.npz", "--clean", "clean.npz", "-o", run_folder, "--method", method, "--batch-size", "32"]
-        more = {"co-teaching": ["--noise-rate", "0.3"], "cross-fitted": ["--set", "hold_out=false"]}.get(method, [])
+        more = {
+            "co-teaching": ["--noise-rate", "0.3"],
+            "forward": ["--set", "matrix=anchors"],
+            "cross-fitted": ["--set", "hold_out=false"],
+        }.get(method, [])
         tables = ["--set", f"table_file={run_folder}/labels.table"] if method == "mslg" else []
         return [*words, "--epochs", "5", *more, *tables, *QUICK]
 

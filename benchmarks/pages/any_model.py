@@ -129,7 +129,7 @@ def _coverage(rows: dict[tuple[str, str, int], list[dict[str, Any]]]) -> list[st
         "on the list.",
         "The rows of one seed share their verified samples, so misses come together. With 100 verified samples",
         "the intervals",
-        "of the top of the list are too narrow.",
+        "of the top of the list are still a little too narrow.",
     )
     return [about, table(["verified", *STATED.values()], lines)]
 
@@ -154,11 +154,9 @@ def _kinds(cells: list[dict[str, Any]]) -> list[str]:
         parts = [" · ".join(_percent(here, kind, key) for key in ("precision", "recall")) for kind in kinds]
         lines.append([name, str(len(here)), *parts])
     closing = prose(
-        "Duplicates and strangers are found where features separate them. Mixtures are not: a model that has",
-        "never seen one is",
-        "sure of one of the two classes. The column `ambiguous` says what the posterior says, two likely",
-        "classes; do not expect",
-        "it to find every sample that shows two things.",
+        "Duplicates and strangers are found where features separate them. The figures of *ambiguous* are of its",
+        "earlier score, two classes with much of the posterior; since then it is judged by distances to the",
+        "samples of two classes, which has not been measured in this table yet.",
     )
     return [command, about, table(["set", "seeds", *kinds], lines), closing]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -237,10 +238,12 @@ def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
 
 
 def test_a_long_run_announces_its_cost(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslg.runs.execute.seconds_per_plain_step", lambda method, data: 10.0)
+    monkeypatch.setattr("mslg.training.cost.seconds_per_plain_step", lambda method, data: 10.0)
     fit(method="mslg", epochs=4)
-    # 1 of 4 epochs of warm-up, 8 steps an epoch: 8·(1 + 3·3.4)·10 s
-    assert "about 15 min of training ahead (4 epochs)" in caplog.text
+    # 1 of 4 epochs of warm-up, 8 steps an epoch: 8·(1 + 3·3.4)·10 s, and three times as long
+    assert re.search(
+        r"plan: train \w+ by mslg for 4 epochs on \d+ samples, with \d+ clean ones: 15 to 4[56] min", caplog.text
+    )
 
 
 def test_collapsing_labels_are_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from mslg.issues.error_rate import (
     DRAWS,
     NOT_HELD_OUT,
-    SLOPE_RANGE,
     TOO_FEW_PAIRS,
     TOO_FEW_PER_CLASS,
     Calibration,
@@ -25,6 +24,7 @@ from mslg.issues.error_rate import (
     Interval,
     _depths,
     _edges,
+    bent,
     check_fdr,
     estimate_error_rate,
     level_for_share,
@@ -127,14 +127,19 @@ def calibration(seed: int = 0, samples: int = 200) -> tuple[Calibration, Tensor]
     odds = (3 * torch.randn(samples, generator=random, dtype=torch.float64) - 2).sort(descending=True).values
     slope, level = (torch.rand(DRAWS, generator=random, dtype=torch.float64) for _ in range(2))
     floor, share = (0.2 * torch.rand(DRAWS, generator=random, dtype=torch.float64) for _ in range(2))
-    return Calibration(-1.7, 2.8, 1 + slope, level - 2, floor, share, seed), odds
+    slopes = torch.stack([1 + slope, 0.3 * level, -0.3 * slope], 1)
+    return Calibration(-1.7, 2.8, slopes, level - 2, floor, share, torch.tensor([-0.2, 0.9]).double(), seed), odds
 
 
 def chances(of: Calibration, odds: float) -> list[float]:
     """P(wrong) in each draw, by the formula."""
     z = (odds - of.mean) / of.spread
     draws = zip(of.slope.tolist(), of.level.tolist(), of.floor.tolist(), strict=True)
-    return [(1 - floor) / (1 + math.exp(-(level + slope * z))) for slope, level, floor in draws]
+    above = [max(0.0, z - knot) for knot in of.knots.tolist()]
+    found = []
+    for (slope, one, two), level, floor in draws:
+        found.append((1 - floor) / (1 + math.exp(-(level + slope * z + one * above[0] + two * above[1]))))
+    return found
 
 
 def test_the_chance_of_a_wrong_label_is_the_formula() -> None:
@@ -174,7 +179,8 @@ def test_precision_of_a_long_list_is_as_exact_as_it_need_be() -> None:
 
 def test_the_interval_holds_what_chance_can_do() -> None:
     """Even with all draws alike: of ten with even chances, not always five are wrong."""
-    same = {name: torch.zeros(DRAWS, dtype=torch.float64) for name in ("slope", "level", "floor")}
+    same = {name: torch.zeros(DRAWS, dtype=torch.float64) for name in ("level", "floor")}
+    same |= {"slope": torch.zeros(DRAWS, 3, dtype=torch.float64), "knots": torch.zeros(2, dtype=torch.float64)}
     sure = Calibration(0.0, 1.0, **same, share=torch.full((DRAWS,), 0.5, dtype=torch.float64))
     odds = torch.zeros(1000, dtype=torch.float64)
     ten, thousand = sure.precision(odds, [10, 1000])
@@ -193,20 +199,22 @@ def test_the_slope_is_that_of_a_logistic_regression(expected: float) -> None:
     wrong = (torch.rand(90, generator=random) < torch.sigmoid(2.5 * z[0] - 1)).double()
     wrong[:4] = torch.tensor([1.0, 1.0, 0.0, 0.0])
     weight = torch.empty(12, 90, dtype=torch.float64).exponential_(generator=random)
-    found = logistic_slope(z, wrong, weight, torch.full((12,), expected, dtype=torch.float64))
+    knot = torch.tensor([0.5], dtype=torch.float64)
+    centre = torch.stack([torch.full((12,), expected), torch.linspace(-1, 1, 12)], 1).double()
+    spread = torch.tensor([1.0, 0.5], dtype=torch.float64).mul(expected).expand(12, 2)
+    found = logistic_slope(bent(z, knot), wrong, weight, centre, spread)
     for row in range(12):
 
         def loss(parameters: Any, row: int = row) -> float:
-            level, slope = parameters
-            logits = level + slope * z[row]
+            level, slope, bend = parameters
+            logits = level + slope * z[row] + bend * (z[row] - 0.5).clamp_min(0)
             likelihood = (weight[row] * F.binary_cross_entropy_with_logits(logits, wrong, reduction="none")).sum()
-            held = (slope - expected) ** 2 / (SLOPE_RANGE * expected) ** 2 / 2
-            return float(likelihood) + held + 1e-3 * level**2 / 2
+            held = [(slope - expected) / expected, (bend - float(centre[row, 1])) / (0.5 * expected)]
+            return float(likelihood) + sum(each**2 for each in held) / 2 + 1e-3 * level**2 / 2
 
-        best = minimize(
-            loss, [0.0, expected], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000}
-        )
-        assert float(found[row]) == pytest.approx(max(best.x[1], 0.01), abs=1e-3)
+        start = [0.0, expected, float(centre[row, 1])]
+        best = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000})
+        assert found[row].tolist() == pytest.approx([max(best.x[1], 0.01), best.x[2]], abs=2e-3)
 
 
 @pytest.mark.parametrize("wrong", ["none", "all", "one", "apart"])
@@ -214,7 +222,8 @@ def test_the_slope_is_finite_where_plain_regression_has_none(wrong: str) -> None
     z = torch.linspace(-2, 2, 60, dtype=torch.float64).expand(5, -1)
     labels = {"none": z[0] > 9, "all": z[0] > -9, "one": z[0] >= 2, "apart": z[0] > 0}[wrong].double()
     expected = torch.tensor([1e-6, 0.1, 1.0, 5.0, 12.0], dtype=torch.float64)
-    found = logistic_slope(z, labels, torch.ones(5, 60, dtype=torch.float64), expected)
+    centre = expected.unsqueeze(1)
+    found = logistic_slope(z.unsqueeze(2), labels, torch.ones(5, 60, dtype=torch.float64), centre, centre).squeeze(1)
     assert torch.isfinite(found).all()
     assert (found >= 0.01).all()
     assert (found <= 4 * expected + 0.05).all(), "held near what is expected"
@@ -224,10 +233,11 @@ def test_the_level_gives_the_share() -> None:
     random = torch.Generator().manual_seed(0)
     for samples in (2, 30, 20_000):
         z = torch.randn(samples, generator=random, dtype=torch.float64).sort(descending=True).values
-        slope = 3 * torch.rand(40, generator=random, dtype=torch.float64)
+        slope = torch.rand(40, 3, generator=random, dtype=torch.float64) * torch.tensor([3.0, 1.0, -1.0])
+        knots = torch.tensor([0.3, 1.2], dtype=torch.float64)
         share = torch.rand(40, generator=random, dtype=torch.float64).clamp(1e-3, 1 - 1e-3)
-        level = level_for_share(z, slope, share)
-        found = torch.sigmoid(level[:, None] + slope[:, None] * z).mean(1)
+        level = level_for_share(z, slope, knots, share)
+        found = torch.sigmoid(level[:, None] + slope @ bent(z, knots).t()).mean(1)
         assert torch.allclose(found, share, atol=1e-4)
 
 
@@ -472,7 +482,7 @@ def test_a_list_is_cut_where_its_error_rate_is_reached() -> None:
         depths = [rate.length_for_fdr(odds, fdr) for fdr in (0.02, 0.05, 0.1, 0.2, 0.4)]
         assert depths == sorted(depths)
         for fdr, depth in zip((0.1, 0.2, 0.4), depths[2:], strict=True):
-            assert depth > 20
+            assert depth > 5
             told_there, told_after = rate.calibration.precision(odds, [depth, min(depth + 15, len(odds))])
             assert told_after.estimate < 1 - fdr <= told_there.estimate
             assert 1 - float(wrong[:depth].double().mean()) < fdr + 0.12

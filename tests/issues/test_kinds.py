@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from mslg.fitting.find_label_issues import find_label_issues
 from mslg.issues import neighbors
-from mslg.issues.kinds import problem_kinds
+from mslg.issues.kinds import distance_ratio, problem_kinds
 from mslg.issues.neighbors import directions, nearest_neighbors
 
 Array = npt.NDArray[Any]
@@ -76,7 +75,38 @@ def test_what_cannot_be_judged_is_off() -> None:
 
 
 def test_classes_that_cannot_be_told_apart() -> None:
-    posterior = torch.tensor([[0.5, 0.48, 0.02], [0.45, 0.54, 0.01], [0.97, 0.02, 0.01], [0.0, 0.1, 0.9]])
-    found = problem_kinds(lambda places: posterior[places], 4, 3, None, np.array([], dtype=int))
-    assert found.is_ambiguous.tolist() == [True, True, False, False]
+    two = np.array([[0, 1], [1, 0], [0, 1], [2, 1]])
+    mass = np.array([[0.5, 0.48], [0.54, 0.45], [0.97, 0.02], [0.9, 0.1]])
+    found = problem_kinds(two, mass, 3, None, np.array([], dtype=int))
     assert found.pairs == ((0, 1, 2 / 3),)
+    assert found.ambiguous is None
+
+
+def test_a_mixture_of_two_classes_is_ambiguous_and_hardly_any_verified_sample() -> None:
+    features, label, probs = blobs()
+    features[:5] = (features[label == 0][10:15] + features[label == 1][10:15]) / 2
+    label[:5], probs[:5] = 0, [0.9, 0.05, 0.05]
+    known = np.where(np.arange(300) >= 150, label, -1)
+    found = find_label_issues(label, probs, verified=known, features=features, flag="likelier")
+    rows = found.labels
+    assert (rows["kind"][:5] == "ambiguous").all()
+    assert (rows["ambiguous"][:5] > 1).all()
+    assert (rows["kind"][5:150] == "ambiguous").sum() <= 8
+    assert found.kinds.is_ambiguous is not None
+    assert found.kinds.is_ambiguous[150:].sum() <= 0.02 * 150 + 1
+
+
+def test_the_distance_ratio_equals_a_slow_version() -> None:
+    features, label, _ = blobs(40)
+    rows = directions(features)
+    expected = []
+    for i in range(40):
+        means = []
+        for number in range(3):
+            near = sorted(
+                max(0.0, 1 - float(rows[i] @ rows[j])) ** 0.5 for j in range(40) if j != i and label[j] == number
+            )
+            means.append(sum(near[:3]) / 3)
+        first, second, _ = sorted(means)
+        expected.append(first / second)
+    assert distance_ratio(rows, label, 3) == pytest.approx(np.array(expected), abs=1e-4)

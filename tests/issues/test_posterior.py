@@ -155,7 +155,8 @@ def ranked(method: CrossEntropy, data: Splits, history: PredictionHistory, poste
     odds = torch.where(known, posterior.log_odds(probs, given), torch.nan)
     likeliest = torch.where(known, posterior(probs, given).argmax(1), given).int()
     rate = ErrorRate(len(given), "none", 0, "there are no clean samples")
-    return LabelIssues(predictions, Evidence(), posterior, rate, odds, likeliest)
+    two = likeliest, likeliest, torch.zeros(len(given), 2)  # the runner-up does not matter here
+    return LabelIssues(predictions, Evidence(), posterior, rate, odds, *two)
 
 
 def test_the_odds_are_those_of_the_posterior() -> None:
@@ -240,7 +241,13 @@ def test_without_doubly_labelled_samples_predictions_stand_in_for_true_labels() 
     counts = torch.zeros(4, 4, dtype=torch.float64)
     for sample in range(100, 480):
         counts[int(history.last_predicted.rows[sample]), int(source.label[sample])] += 1
-    assert torch.allclose(weighed.posterior.log_columns, slowly_smoothed(counts).clamp_min(LEAST).log().t())
+    agreement = float(counts.diag().sum() / counts.sum())
+    expected = slowly_smoothed(counts).clamp_min(LEAST).log().t()
+    for row in range(4):  # a part of what is counted, the rest of a matrix that knows no classes
+        for column in range(4):
+            alike = agreement if row == column else (1 - agreement) / 3
+            expected[row, column] = 0.3 * expected[row, column] + 0.7 * math.log(alike)
+    assert torch.allclose(weighed.posterior.log_columns, expected)
     assert weighed.posterior.weights.tolist() == list(BAYES)
     assert weighed.basis == "none"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from mslg.data.make_splits import make_splits
 from mslg.data.source import make_source
 from mslg.fitting.review_next import review_next
 from mslg.review.gain import choose_reviews, class_probabilities, expected_gain, pick_diverse, predict_with_tangents
+from mslg.review.report.report_data import read_report_data
+from mslg.review.serve import server_of
 from tests.support.blobs import blobs, small_network
 
 DATA = blobs(samples=240, clean=200)
@@ -146,3 +149,20 @@ def test_batch_norm_statistics_are_left_alone() -> None:
     choose_reviews(network, data, labels, count=5)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert network.training
+
+
+def test_the_samples_to_review_next_are_a_tab_of_the_page(tmp_path: Path) -> None:
+    result = mslg.fit(small_network, NOISY, CLEAN, output=tmp_path / "run", **FAST)
+    rows = mslg.review_next(tmp_path / "run", small_network, NOISY, CLEAN, count=5, page=True)
+    kept = pq.read_table(tmp_path / "run" / "next.parquet")
+    assert kept["id"].to_pylist() == rows["id"].tolist()
+    assert all(kept["view"].to_pylist())
+    cards = read_report_data(tmp_path / "run", cards=3).cards
+    assert [card["id"] for card in cards.payload()["next"]] == rows["id"].tolist()
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert 'id="to-next" href="#worth">Worth most <span class="pill">5</span>' in page
+    server = server_of(tmp_path / "run")
+    server.server_close()
+    assert set(rows["id"]) <= set(server.labels)
+    with pytest.raises(ValueError, match="pass the run's folder"):
+        mslg.review_next(result, count=3, page=True)

@@ -82,6 +82,7 @@ def test_a_recipe_cannot_name_code(text: str, words: list[str], evil: Path) -> N
 def test_a_name_that_the_user_typed_is_allowed() -> None:
     refuse_code({"network": {"name": "own:net"}}, {"network": {"name": "own:net"}}, "r.toml")
     refuse_code({"network": {"name": "torchvision:resnet18"}, "data": {"source": "hf:folder"}}, {}, "r.toml")
+    refuse_code({"data": {"features": "packaged:efficientnet-lite0"}}, {}, "r.toml")
     with pytest.raises(UntrustedCode, match=r"--network own:net.* or pass --trust-code"):
         refuse_code({"network": {"name": "own:net"}}, {"network": {"name": "other:net"}}, "r.toml")
 

@@ -17,13 +17,13 @@ def issues(
             help="The given labels: .csv or .parquet with the column label (id, path, text), .npy, a folder."
         ),
     ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the run to write.")],
     pred_probs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--pred-probs", help="Out-of-sample probabilities, .npy .npz .parquet .csv; repeat for more models."
         ),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the run to write.")],
+    ] = None,
     verified: Annotated[
         str | None,
         typer.Option(help="Verified labels of some samples: .csv or .parquet with id and label, .npy, a folder."),
@@ -38,6 +38,13 @@ def issues(
     flag: Annotated[
         str, typer.Option(help="Which labels are flagged without --fdr: balanced, expected, likelier, or a number.")
     ] = "balanced",
+    annotators: Annotated[
+        bool,
+        typer.Option(
+            "--annotators",
+            help="LABELS are votes: id, annotator, label, or a column per annotator. Needs no --pred-probs.",
+        ),
+    ] = False,
     report: Annotated[bool, typer.Option(" /--no-report", help="Do not write report.html.", show_default=False)] = True,
     root: Annotated[Path | None, typer.Option(help="The folder of a named data set's files.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
@@ -56,16 +63,22 @@ def issues(
     mslg issues photos --pred-probs a.parquet --pred-probs b.parquet --features embeddings.npy -o runs/photos
 
     mslg issues labels.npy --pred-probs probs.npy -o runs/mine --fdr 0.1
+
+    mslg issues votes.csv --annotators --pred-probs probs.npy --verified checked.csv -o runs/votes
     """
+    if not pred_probs and not annotators:
+        raise typer.BadParameter(
+            "pass the probabilities of a model, or --annotators if LABELS are votes", param_hint="--pred-probs"
+        )
     if output.exists() and not force:
         raise FileExistsError(f"{output} already exists; choose another name, or replace it with --force")
 
     from ..fitting.find_label_issues import find_label_issues
 
-    options: dict[str, Any] = {"fdr": fdr, "flag": _flag(flag), "root": root}
+    options: dict[str, Any] = {"fdr": fdr, "flag": _flag(flag), "root": root, "annotators": annotators}
     found = find_label_issues(
         labels,
-        pred_probs,
+        pred_probs or None,
         verified=verified,
         features=features,
         classes=None if classes is None else [name.strip() for name in classes.split(",")],

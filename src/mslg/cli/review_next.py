@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+TEXTS = ("id", "given_label", "suggested_label", "annotator")
+
 
 def review_next(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
@@ -19,6 +21,7 @@ def review_next(
     ] = None,
     trust_code: Annotated[bool, typer.Option("--trust-code", help="Import code that the run's folder names.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images; up to 4 by default.")] = None,
+    page: Annotated[bool, typer.Option("--page", help="Add a tab with these samples to the run's page.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -31,6 +34,8 @@ def review_next(
 
     mslg review-next runs/first -n 50
 
+    mslg review-next runs/first -n 50 --page
+
     mslg review-next runs/first -n 200 -o next.csv
     """
     if output is not None and output.exists() and not force:
@@ -38,7 +43,9 @@ def review_next(
 
     from ..fitting.review_next import review_next as choose
 
-    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code)
+    rows = choose(run, network, count=count, workers=workers, trust_code=trust_code, page=page)
+    if page:
+        print(f"they are a tab of the page: {run / 'report.html'}, or mslg review {run}", file=sys.stderr)
     if output is not None:
         from ..runtime.files import write_atomically
 
@@ -46,16 +53,16 @@ def review_next(
         print(f"{len(rows)} samples to review next: {output}", file=sys.stderr)
     if as_json:
         print(json.dumps({"format_version": 1, "samples": rows.to_dict(orient="records")}, ensure_ascii=False))
-    elif output is None and sys.stdout.isatty():
+    elif output is None and not page and sys.stdout.isatty():
         _show(rows)
-    elif output is None:
+    elif output is None and not page:
         print(_as_csv(rows), end="")
 
 
 def _as_csv(rows: Any) -> str:
     from ..runtime.cells import escaped
 
-    texts = {name: rows[name].map(escaped) for name in ("id", "given_label", "suggested_label")}
+    texts = {name: rows[name].map(escaped) for name in TEXTS if name in rows}
     text: str = rows.assign(**texts).to_csv(index=False)
     return text
 
@@ -67,8 +74,9 @@ def _show(rows: Any) -> None:
 
     from ..runtime.printable import printable
 
-    table = Table("rank", "id", "given label", "suggested label", "gain")
+    names = [name for name in TEXTS if name in rows]
+    table = Table("rank", *(name.replace("_", " ") for name in names), "gain")
     for row in rows.itertuples():
-        texts = (row.id, row.given_label, row.suggested_label)
+        texts = [getattr(row, name) for name in names]
         table.add_row(str(row.rank), *(escape(printable(text)) for text in texts), f"{row.gain:.3g}")
     Console().print(table)

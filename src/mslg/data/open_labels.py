@@ -15,6 +15,7 @@ from torch import Tensor
 from .labels import encode_known, encode_labels
 from .open import open_named
 from .open_clean import open_clean
+from .readers.array_files import read_npy, read_npz
 from .readers.bundle import Bundle
 from .readers.manifest import KINDS, manifest, table_of_samples
 from .readers.options import Reading
@@ -87,12 +88,13 @@ def _opened(path: Path, root: str | Path | None) -> Source:
     if path.suffix in KINDS:
         return manifest(path, reading=FILES, inputs_needed=False).train
     if path.suffix in (".npy", ".npz") and path.exists():
-        loaded = np.load(path, allow_pickle=False)
         if path.suffix == ".npy":
-            return open_labels(loaded)
-        if "X" not in loaded.files and "y" in loaded.files:
-            names = [str(name) for name in loaded["classes"]] if "classes" in loaded.files else None
-            source = open_labels(loaded["y"], ids=loaded.get("id"), classes=names)
+            return open_labels(read_npy(path))
+        loaded = read_npz(path)
+        if "X" not in loaded and "y" in loaded:
+            names = [str(name) for name in loaded["classes"]] if "classes" in loaded else None
+            ids = loaded["id"].tolist() if "id" in loaded else None
+            source = open_labels(loaded["y"], ids=ids, classes=names)
             known = encode_known(loaded.get("verified"), source.classes, len(source), f"'verified' in {path.name}")
             return replace(source, verified_label=known)
     return open_named(str(path), root=root, reading=FILES).train
@@ -107,7 +109,7 @@ def _inputs_for(source: Source, features: Any) -> Source:
 
 def _read_verified(path: Path, source: Source) -> Any:
     if path.suffix == ".npy" and path.exists():
-        return np.load(path, allow_pickle=False)
+        return read_npy(path)
     if path.suffix in KINDS and path.exists():
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
         return _by_id(table, path.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,10 @@ from ..data.sample_table import pieces_of
 from ..data.samples import Samples
 from ..data.source import Source
 from ..data.stores import Located
+from ..issues import labels_file
 from ..issues.label_rows import label_tables
 from ..issues.labels_file import write_labels
+from ..issues.questions import NAME as QUESTIONS
 from ..issues.ranked_list import LabelIssues
 from ..issues.suspects import labels_to_show, nearest_rows, write_suspect_files
 from ..review import division_file
@@ -35,6 +38,7 @@ class Found(NamedTuple):
     verified: Tensor
     features: Any
     settings: dict[str, Any]
+    questions: pd.DataFrame | None = None  # whom to ask about which sample, where there are annotators
 
 
 def write_run(issues: Found, folder: Path, *, force: bool = False) -> Run:
@@ -50,12 +54,17 @@ def write_run(issues: Found, folder: Path, *, force: bool = False) -> Run:
         force=force,
     )
     run.write_json("classes.json", {"classes": list(issues.source.classes)})
-    write_labels(run.path, label_tables(issues.ranked))
+    with run.writing(labels_file.NAME):
+        write_labels(run.path, label_tables(issues.ranked))
     checked = (issues.verified >= 0).nonzero().flatten()
     clean = Samples(source.store, checked, issues.verified[checked], source.label[checked], source)
     shown = labels_to_show(issues.ranked, seed=0)
     index = issues.positions[shown]
-    write_suspect_files(run.path, issues.ranked, source, shown, index, clean, _nearest(issues, index, checked))
+    nearest = _nearest(issues, index, checked)
+    with run.writing("suspects.parquet", "audit.parquet", "clean_samples.parquet"):
+        write_suspect_files(run.path, issues.ranked, source, shown, index, clean, nearest)
+    if issues.questions is not None:
+        run.write_json(QUESTIONS, {"questions": issues.questions.to_dict(orient="records")})
     run.write_json("summary.json", {**issues.summary, "warnings": issues.warnings})
     run.finish()
     return run

@@ -12,9 +12,13 @@ from torch import nn
 from ..data.from_python import as_source
 from ..data.splits import Splits
 from ..issues.labels_file import read_labels
+from ..issues.questions import NAME as QUESTIONS
+from ..issues.questions import choose_questions
 from ..registry import import_only
-from ..review.gain import CANDIDATES, choose_reviews
+from ..review.gain import CANDIDATES, COLUMNS, choose_reviews
 from ..review.next_round import Round
+from ..review.next_samples import write_next
+from ..review.report import write_report
 from ..review.uncertainty import most_uncertain
 from ..runs.finished import reading
 from ..runs.folder import Run
@@ -37,18 +41,26 @@ def review_next(
     count: int = 50,
     workers: int | None = None,
     trust_code: bool = False,
+    page: bool = False,
 ) -> pd.DataFrame:
     """The samples of a finished run whose review would help the clean loss most: id, rank, given_label,
     suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received; for one
     that was started with `--network package.module:factory`, this name. `trust_code` imports all code that the run's
-    folder names. For a run without a model (`find_label_issues`): the samples whose true label is most uncertain, and
-    how much.
+    folder names. With `page` they become a tab of the run's report.html. For a run without a model
+    (`find_label_issues`): the samples whose true label is most uncertain, and how much; with several annotators also
+    whom to ask about each.
     """
     if isinstance(run, Result):
+        if page:
+            raise ValueError("page=True needs a run whose data can be reopened; pass the run's folder")
         return run.review_next(count)
     opened_run = run if isinstance(run, Run) else Run.open(Path(run))
     if "issues" in opened_run.config:  # no model: there is no gradient, only the posterior
+        if page:
+            raise ValueError(f"{opened_run.path} was made from probabilities, without the samples: it has no such tab")
         opened_run.require_finished("labels.parquet")
+        if (opened_run.path / QUESTIONS).exists():
+            return _questions(opened_run, count)
         return most_uncertain(_candidates(opened_run)[0], count=count)
     opened_run.require_finished("model.safetensors", "labels.parquet")
     with reading(opened_run.path):
@@ -57,7 +69,11 @@ def review_next(
     index, ids = data.train.index.tolist(), data.source.ids
     if len(index) != rows or [ids[index[place]] for place in labels.index] != labels["id"].tolist():
         raise ValueError(f"the splits are not those of {opened_run.path}; pass the same data and clean set")
-    return choose_reviews(model, data, labels, count=count)
+    found = choose_reviews(model, data, labels, count=count)
+    if page:
+        write_next(opened_run.path, found["id"].tolist(), data.source)
+        write_report(opened_run.path)
+    return found
 
 
 def _opened(
@@ -85,6 +101,17 @@ def _opened(
         raise ValueError(f"the data or its given labels are not those that {run.path} was trained on")
     splits = split_data(settings, data, Round.open(None, None, data.train, run), torch.device("cpu"))
     return with_weights(data.network, run.path), splits
+
+
+def _questions(run: Run, count: int) -> pd.DataFrame:
+    """Whom to ask about which samples, with the columns of the others."""
+    rows = choose_questions(pd.DataFrame(run.read_json(QUESTIONS)["questions"]), count)
+    known = pd.concat(
+        table.to_pandas()[lambda each: each["id"].isin(set(rows["id"]))]
+        for table in read_labels(run.path, ("id", "given_label", "suggested_label", "path"))
+    )
+    found = rows[["id", "annotator", "gain"]].merge(known, on="id").assign(rank=range(len(rows)))
+    return found[[*COLUMNS, "annotator", *(["path"] if "path" in found else [])]]
 
 
 def _candidates(run: Run) -> tuple[pd.DataFrame, int]:

@@ -3,8 +3,10 @@
 The list is sorted by the log odds that a label is wrong. How often such labels really are wrong is measured on held-out
 clean samples with a given label, by a logistic curve
 
-    P(wrong)  =  σ(level + slope · z),        z = the log odds, standardised
+    P(wrong)  =  σ(level + slope · z + Σ bend_k · max(0, z − knot_k)),        z = the log odds, standardised
 
+The bends, at two quantiles of z, let the curve rise faster or slower towards the top of the list, where there are few
+held-out samples to see it: drawn from their prior, they widen the intervals there as far as the samples allow.
 z is standardised within each group, held-out and training samples: both were given their labels in the same way, so
 equal z mean the same, though the network has seen its training samples and is more confident about them. The level is
 set so that the mean over the training samples is the share of wrong labels among all clean samples with both labels,
@@ -31,6 +33,8 @@ DRAWS = 300
 COVERAGE = 0.9  # of the intervals
 # benchmarks/error_rate.py measures how many of the intervals that these give hold the truth (docs/results/issues.md).
 SLOPE_RANGE = 1.0  # standard deviation of the prior of the slope, as a fraction of what the log odds themselves imply
+KNOTS = (0.6, 0.9)  # quantiles of the log odds at which the curve may bend
+BEND_RANGE = 0.75  # like SLOPE_RANGE, of the change of slope at each
 SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a factor of about exp(±this)
 BINS = 1000
 MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
@@ -61,16 +65,17 @@ class Calibration:
 
     mean: float
     spread: float
-    slope: Tensor  # (draws,)
-    level: Tensor
+    slope: Tensor  # (draws, 1 + knots) of z, and the changes of slope
+    level: Tensor  # (draws,)
     floor: Tensor  # the fraction that is right however high the odds: a few hundred samples cannot exclude it
     share: Tensor  # of wrong labels among the training samples
+    knots: Tensor  # (knots,) of z
     seed: int = 0
 
     def probability_wrong(self, log_odds: Tensor) -> Tensor:
         """(samples,) the mean of the draws."""
         grid = torch.linspace(float(log_odds.min()), float(log_odds.max()) + 1e-9, BINS, dtype=torch.float64)
-        values = self.draws(grid).mean(0)
+        values = self.draws(grid).mean(0).cummax(0).values  # the higher the odds, the lower the quality
         result = torch.empty_like(log_odds)
         for here in pieces(len(log_odds)):
             place = ((log_odds[here] - grid[0]) / (grid[1] - grid[0])).clamp(0, BINS - 1.001)
@@ -106,8 +111,8 @@ class Calibration:
 
     def draws(self, log_odds: Tensor) -> Tensor:
         """(draws, samples) P(wrong)."""
-        z = (log_odds - self.mean) / self.spread
-        return (1 - self.floor[:, None]) * torch.sigmoid(self.level[:, None] + self.slope[:, None] * z)
+        curve = self.slope @ bent((log_odds - self.mean) / self.spread, self.knots).t()
+        return (1 - self.floor[:, None]) * torch.sigmoid(self.level[:, None] + curve)
 
 
 @dataclass(frozen=True)
@@ -191,43 +196,73 @@ def estimate_error_rate(
     centre = (weight * fitted.log_odds).sum(1) / weight.sum(1)
     apart = fitted.log_odds - centre[:, None]
     spread = ((weight * apart**2).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
-    some = torch.randperm(len(wrong), generator=random)[:MOST]
-    slope = logistic_slope((apart / spread[:, None])[:, some], wrong[some], weight[:, some], spread)
-    slope = slope * torch.exp(SHAPE_ERROR * torch.randn(DRAWS, generator=random, dtype=torch.float64))
     log_odds = log_odds.double()
     mean, own_spread = float(log_odds.mean()), float(log_odds.std().clamp_min(1e-6))
-    floor = _floor(float(wrong.mean()) * number, evidence.seed)
     z = descending(log_odds).sub_(mean).div_(own_spread)
-    level = level_for_share(z, slope, (share / (1 - floor)).clamp(max=1 - 1e-6))
-    calibration = Calibration(mean, own_spread, slope, level, floor, share, evidence.seed)
+    knots = z[[min(len(z) - 1, int((1 - part) * len(z))) for part in KNOTS]]
+    some = torch.randperm(len(wrong), generator=random)[:MOST]
+    terms = bent((apart / spread[:, None])[:, some], knots)
+    centre, range_ = _slope_prior(spread, random)
+    slope = logistic_slope(terms, wrong[some], weight[:, some], centre, range_)
+    slope[:, 0] *= torch.exp(SHAPE_ERROR * torch.randn(DRAWS, generator=random, dtype=torch.float64))
+    floor = _floor(float(wrong.mean()) * number, evidence.seed)
+    level = level_for_share(z, slope, knots, (share / (1 - floor)).clamp(max=1 - 1e-6))
+    calibration = Calibration(mean, own_spread, slope, level, floor, share, knots, evidence.seed)
     return ErrorRate(len(log_odds), fitted.basis, number, None, calibration)
 
 
-def logistic_slope(z: Tensor, wrong: Tensor, weight: Tensor, expected: Tensor, steps: int = 25) -> Tensor:
-    """(draws,) slope of a weighted logistic regression, regularised towards the expected one; by Newton's method."""
-    level, slope = torch.zeros_like(expected), expected.clone()
-    held = 1 / (SLOPE_RANGE * expected) ** 2
+def bent(z: Tensor, knots: Tensor) -> Tensor:
+    """(…, 1 + knots) z, and how far it is above each knot."""
+    return torch.cat([z.unsqueeze(-1), (z.unsqueeze(-1) - knots).clamp_min(0)], -1)
+
+
+def _slope_prior(expected: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(draws, 1 + knots) slopes drawn from their prior, and its standard deviations. Fitted slopes are pulled to a draw
+    and not to the mean: where no samples say otherwise, they are as different as the prior allows."""
+    spread = expected[:, None] * torch.tensor([SLOPE_RANGE, *[BEND_RANGE] * len(KNOTS)], dtype=torch.float64)
+    centre = torch.randn(spread.shape, generator=random, dtype=torch.float64) * spread
+    centre[:, 0] += expected
+    return centre, spread
+
+
+def logistic_slope(
+    terms: Tensor, wrong: Tensor, weight: Tensor, centre: Tensor, spread: Tensor, steps: int = 25
+) -> Tensor:
+    """(draws, terms) slopes of a weighted logistic regression, by Newton's method.
+
+    Args:
+        terms: (draws, samples, terms).
+        wrong: (samples,) 0 or 1.
+        weight: (draws, samples).
+        centre: (draws, terms) what the slopes are regularised towards.
+        spread: (draws, terms) the standard deviations of their prior.
+    """
+    free = torch.zeros_like(centre[:, :1])  # the level is nearly free
+    centre, held = torch.cat([free, centre], 1), torch.cat([free + 1e-3, 1 / spread**2], 1)
+    terms = torch.cat([torch.ones_like(terms[..., :1]), terms], 2)
+    found = centre.clone()
     for _ in range(steps):
-        p = torch.sigmoid(level[:, None] + slope[:, None] * z)
-        rest, curve = (p - wrong) * weight, p * (1 - p) * weight + 1e-9
-        by_level, by_slope = rest.sum(1) + 1e-3 * level, (rest * z).sum(1) + held * (slope - expected)
-        a, b, c = curve.sum(1) + 1e-3, (curve * z).sum(1), (curve * z * z).sum(1) + held
-        det = a * c - b * b
-        step = (torch.stack([b * by_slope - c * by_level, b * by_level - a * by_slope]) / det).clamp(-2, 2)
-        level, slope = level + step[0], (slope + step[1]).clamp_min(0.01)
-        if float(step.abs().max()) < 1e-8:
+        p = torch.sigmoid((terms @ found.unsqueeze(2)).squeeze(2))
+        gradient = (((p - wrong) * weight).unsqueeze(1) @ terms).squeeze(1) + held * (found - centre)
+        curve = (terms * (p * (1 - p) * weight + 1e-9).unsqueeze(2)).transpose(1, 2) @ terms
+        step = torch.linalg.solve(curve + torch.diag_embed(held), gradient).clamp(-2, 2)
+        found = found - step
+        if float(step.abs().max()) < 1e-6:
             break
+    slope: Tensor = found[:, 1:].contiguous()
+    slope[:, 0].clamp_min_(0.01)
     return slope
 
 
-def level_for_share(z: Tensor, slope: Tensor, share: Tensor) -> Tensor:
+def level_for_share(z: Tensor, slope: Tensor, knots: Tensor, share: Tensor) -> Tensor:
     """(draws,) the level at which the mean of P(wrong) is the share, by bisection. z in descending order, binned."""
     edges = _edges(len(z), [])
-    middle, part = _bin_means(z, edges), edges.diff().double() / len(z)
-    low, high = torch.full_like(slope, -60.0), torch.full_like(slope, 60.0)
+    part = edges.diff().double() / len(z)
+    curve = slope @ bent(_bin_means(z, edges), knots).t()
+    low, high = torch.full_like(share, -60.0), torch.full_like(share, 60.0)
     for _ in range(32):
         level = (low + high) / 2
-        below = (torch.sigmoid(level[:, None] + slope[:, None] * middle) * part).sum(1) < share
+        below = (torch.sigmoid(level[:, None] + curve) * part).sum(1) < share
         low, high = torch.where(below, level, low), torch.where(below, high, level)
     return low
 

@@ -33,6 +33,7 @@ class Predictions:
     soft_labels: Callable[[Tensor], Tensor | None] = lambda positions: None  # learned ones; None: the probabilities
     known: Tensor | None = None  # (samples,) bool: whether there is a prediction; None: there always is
     predicted_in_training: Tensor | None = None  # (samples,) class predicted at the last visit, before its step
+    include_given: bool = False  # whether the given labels are part of what the probabilities were computed from
 
     def __len__(self) -> int:
         return len(self.given)

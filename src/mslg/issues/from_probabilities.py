@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..data.readers.probabilities import ModelProbabilities
 from ..data.sample_table import pieces_of
-from ..data.source import Source
+from ..data.source import Positions, Source
 from ..data.stores import Located
 from ..training.stacking import fit_weights, floored
 from .evidence import Evidence, Predictions, VerifiedSamples
@@ -50,7 +50,8 @@ class Models:
     def __call__(self, positions: Tensor) -> Tensor:
         """(positions, classes) probabilities; the same for all classes where a model says nothing."""
         if len(self.models) == 1:
-            return torch.nan_to_num(self.models[0](positions), nan=1 / self.classes)
+            found = self.models[0](positions)
+            return found if self.models[0].complete else torch.nan_to_num(found, nan=1 / self.classes)
         return torch.nan_to_num(combined(self.logs(positions), self.weights), nan=1 / self.classes)
 
     @property
@@ -190,7 +191,8 @@ def predictions_of(models: Models, source: Source, positions: Tensor) -> Predict
     known = models.known(len(source))
 
     def ids(places: Tensor) -> list[str]:
-        return [source.ids[place] for place in positions[places].tolist()]
+        here = positions[places].tolist()
+        return list(map(str, here)) if isinstance(source.ids, Positions) else [source.ids[place] for place in here]
 
     def paths(places: Tensor) -> list[str]:
         assert isinstance(store, Located)

@@ -1,43 +1,51 @@
 """Kinds of problem other than a wrong label.
 
-ambiguous        two classes fit: both have much of the posterior, and hardly any other has
+ambiguous        two classes fit: nearly as near to samples of one class as to those of another, compared with the
+                 verified samples. Judged only with features and enough verified samples: by probabilities it cannot be,
+                 as a model that has never seen such a sample is sure of one of the two classes
 no class         farther from its neighbours, or from the verified samples, than any verified sample is: those do belong
                  to a class. Judged only with features and enough verified samples
 near duplicate   hardly any distance to another sample, compared with that between other neighbours; needs features
-confusable pair  two classes between which many samples are ambiguous
+confusable pair  two classes that many samples share the posterior of: no other class has much of it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..data.sample_table import pieces_of
-from .neighbors import Array, directions, nearest_neighbors
+from .neighbors import MOST_EXACT, Array, directions, nearest_neighbors
 
 # benchmarks/problem_kinds.py measures what these find (docs/results/any-model.md).
-AMBIGUOUS = 0.6  # of a score that is 1 where two classes have all of the posterior in equal parts
+UNDECIDED = 0.6  # of a score that is 1 where two classes have all of the posterior in equal parts
+AMBIGUOUS = 0.02  # the part of the verified samples that may be called ambiguous
+NEAR = 3  # samples of each class whose distance counts
 FEWEST = 100  # verified samples that it takes to judge who is a stranger
 NEIGHBORS, VERIFIED = 10, 3  # how many are looked at among all samples, and among the verified ones
 DUPLICATE = 0.05  # of the median distance to the nearest neighbour
 SHARE = 0.2  # of the samples of two classes that are ambiguous between them
 MOST_PAIRS = 50
+MOST_CLASSES = 1_000  # up to which distances to all of them are computed
 
 
 @dataclass(frozen=True)
 class ProblemKinds:
     """The kinds of problem of every sample, in the order of the data; what cannot be judged is None."""
 
-    ambiguous: Array  # (samples,) 0 to 1
-    is_ambiguous: Array
+    ambiguous: Array | None = None  # (samples,) above 1 where a sample is more ambiguous than nearly all verified ones
     no_class: Array | None = None  # (samples,) above 1 where a sample is farther off than any verified one
     duplicate_of: Array | None = None  # (samples,) position of the nearest sample, −1 where it is no duplicate
     pairs: tuple[tuple[int, int, float], ...] = ()  # confusable classes and their share
+
+    @property
+    def is_ambiguous(self) -> Array | None:
+        """(samples,) whether two classes fit each."""
+        return None if self.ambiguous is None else self.ambiguous > 1
 
     @property
     def is_no_class(self) -> Array | None:
@@ -46,9 +54,10 @@ class ProblemKinds:
 
     def names(self, flagged: Array) -> Array:
         """(samples,) the kind of each, where several apply the most consequential; empty where there is no problem."""
-        found = np.full(len(self.ambiguous), "", dtype=object)
+        found = np.full(len(flagged), "", dtype=object)
+        if self.is_ambiguous is not None:
+            found[self.is_ambiguous] = "ambiguous"
         found[flagged] = "wrong label"
-        found[self.is_ambiguous] = "ambiguous"
         if self.duplicate_of is not None:
             found[self.duplicate_of >= 0] = "near duplicate"
         if self.is_no_class is not None:
@@ -57,7 +66,9 @@ class ProblemKinds:
 
     def counts(self, given: Array) -> dict[str, int]:
         """How many there are of each kind, for the summary."""
-        found = {"ambiguous": int(self.is_ambiguous.sum())}
+        found = {}
+        if self.is_ambiguous is not None:
+            found["ambiguous"] = int(self.is_ambiguous.sum())
         if self.is_no_class is not None:
             found["no class"] = int(self.is_no_class.sum())
         if self.duplicate_of is not None:
@@ -67,35 +78,49 @@ class ProblemKinds:
         return found
 
 
-def problem_kinds(
-    posterior: Callable[[Tensor], Tensor], samples: int, classes: int, features: Any, verified: Array
-) -> ProblemKinds:
+def problem_kinds(two: Array, mass: Array, classes: int, features: Any, verified: Array) -> ProblemKinds:
     """Judge every sample.
 
     Args:
-        posterior: (positions, classes) of the samples at some positions.
-        samples: how many there are.
-        classes: likewise.
+        two: (samples, 2) its two likeliest classes.
+        mass: (samples, 2) their probabilities.
+        classes: how many there are.
         features: (samples, …), or None.
         verified: positions of the verified samples.
     """
-    best = [posterior(piece).topk(2, dim=1) for piece in pieces_of(torch.arange(samples), classes)]
-    value, order = (torch.cat([each[part] for each in best]).numpy() for part in (0, 1))
-    ambiguous = 2 * value[:, 1] * value.sum(1)
-    is_ambiguous = ambiguous > AMBIGUOUS
-    pairs = _confusable(order, is_ambiguous, classes)
+    pairs = _confusable(two, 2 * mass[:, 1] * mass.sum(1) > UNDECIDED, classes)
     rows = None if features is None else directions(features)
-    neighbors = None if rows is None or samples < 3 else nearest_neighbors(rows, NEIGHBORS)
+    neighbors = None if rows is None or len(two) < 3 else nearest_neighbors(rows, NEIGHBORS)
     if rows is None or neighbors is None:
-        return ProblemKinds(ambiguous, is_ambiguous, pairs=pairs)
+        return ProblemKinds(pairs=pairs)
     nearest = neighbors.distance[:, 0]
     double = nearest < DUPLICATE * np.median(nearest)
     duplicate_of = np.where(double, neighbors.position[:, 0], -1)
-    strange = None
+    strange = ambiguous = None
     if len(verified) >= FEWEST:
         distances = neighbors.distance.mean(1), _to_verified(rows, verified)
         strange = np.max([each / each[verified].max() for each in distances], axis=0)
-    return ProblemKinds(ambiguous, is_ambiguous, strange, duplicate_of, pairs)
+        if (ratio := distance_ratio(rows, two[:, 0], classes)) is not None:
+            ambiguous = ratio / np.quantile(ratio[verified], 1 - AMBIGUOUS)
+    return ProblemKinds(ambiguous, strange, duplicate_of, pairs)
+
+
+def distance_ratio(rows: Array, label: Array, classes: int) -> Array | None:
+    """(samples,) the distance to the nearest class as a fraction of that to the second nearest one, by the mean
+    distance to the nearest samples of a class; 1: as near to both. None if there are too many samples or classes."""
+    members = [np.flatnonzero(label == number) for number in range(classes)]
+    members = [each for each in members if len(each) > NEAR]
+    if len(rows) > MOST_EXACT or len(members) < 2 or len(members) > MOST_CLASSES:
+        return None
+    found = np.empty(len(rows))
+    for piece in pieces_of(torch.arange(len(rows)), len(rows)):
+        cosine = torch.from_numpy(rows[piece.numpy()] @ rows.T)
+        cosine[torch.arange(len(piece)), piece] = -torch.inf
+        near = [cosine[:, each].topk(NEAR, dim=1).values for each in map(torch.from_numpy, members)]
+        distance = (1 - torch.stack(near, 1)).clamp_min(0).sqrt().mean(2)
+        best = distance.topk(2, dim=1, largest=False).values
+        found[piece.numpy()] = (best[:, 0] / best[:, 1].clamp_min(1e-9)).numpy()
+    return found
 
 
 def _to_verified(rows: Array, verified: Array) -> Array:
@@ -129,9 +154,11 @@ def confusable_pairs(kinds: ProblemKinds, classes: Sequence[str]) -> list[dict[s
 
 def kind_columns(kinds: ProblemKinds, positions: Array, flagged: Array, ids: Sequence[str]) -> dict[str, Any]:
     """Columns of the table of labels for the samples at these positions, of which some are flagged."""
-    whole = np.zeros(len(kinds.ambiguous), dtype=bool)
+    whole = np.zeros(len(ids), dtype=bool)
     whole[positions] = flagged
-    columns: dict[str, Any] = {"kind": kinds.names(whole)[positions], "ambiguous": kinds.ambiguous[positions]}
+    columns: dict[str, Any] = {"kind": kinds.names(whole)[positions]}
+    if kinds.ambiguous is not None:
+        columns["ambiguous"] = kinds.ambiguous[positions]
     if kinds.no_class is not None:
         columns["no_class"] = kinds.no_class[positions]
     if kinds.duplicate_of is not None:

@@ -45,7 +45,6 @@ def _columns(issues: LabelIssues, positions: Tensor) -> dict[str, Any]:
     """The columns as tensors, classes as numbers, and texts as lists."""
     samples = issues.predictions
     given, probs = samples.given[positions], samples.probs(positions)
-    soft = samples.soft_labels(positions)
     columns: dict[str, Any] = {
         "id": samples.ids(positions),
         "given_label": given,
@@ -53,7 +52,7 @@ def _columns(issues: LabelIssues, positions: Tensor) -> dict[str, Any]:
         "is_label_issue": issues.flagged[positions],
         "label_quality": issues.quality[positions].float(),
         "suggested_label": issues.suggested[positions].long(),
-        "soft_label": (probs if soft is None else soft).detach().float().cpu(),
+        "soft_label": issues.soft_labels_of(positions, probs),
         "rank": issues.ranks[positions].long(),
     }
     if samples.paths is not None:

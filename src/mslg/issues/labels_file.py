@@ -9,6 +9,7 @@ rank             from 0, the worst label
 path             where the samples are files
 kind             wrong label, ambiguous, near duplicate, no class, or empty; with ambiguous, no_class (above 1: farther
                  off than any verified sample) and duplicate_of (an id), where these were judged
+consensus_label, consensus_probability, votes  of several annotators: given_label is then their majority
 
 The file may be larger than memory: it is written and read one row group at a time. Reading it needs no torch.
 """
@@ -40,11 +41,15 @@ SCHEMA = pa.schema(
     {"format_version": str(FORMAT)},
 )
 PATH = pa.field("path", pa.large_string())
+REPEATED = ("given_label", "predicted_label", "suggested_label", "kind", "consensus_label")
 KINDS = {
     "kind": pa.large_string(),
     "ambiguous": pa.float32(),
     "no_class": pa.float32(),
     "duplicate_of": pa.large_string(),
+    "consensus_label": pa.large_string(),
+    "consensus_probability": pa.float32(),
+    "votes": pa.int32(),
 }
 
 
@@ -60,7 +65,12 @@ def write_labels(folder: Path, tables: Iterable[pa.Table]) -> None:
     """Write the rows into a run's folder, one row group per table."""
     rows = iter(tables)
     first = next(rows)
-    with replacing(folder / NAME) as temporary, pq.ParquetWriter(temporary, first.schema) as writer:
+    repeated = [name for name in REPEATED if name in first.schema.names]
+    # A dictionary of the soft labels' numbers would take most of the time and save nothing.
+    with (
+        replacing(folder / NAME) as temporary,
+        pq.ParquetWriter(temporary, first.schema, use_dictionary=repeated) as writer,
+    ):
         writer.write_table(first)
         for table in rows:
             writer.write_table(table)

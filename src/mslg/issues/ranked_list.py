@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,9 +26,12 @@ class LabelIssues:
     error_rate: ErrorRate
     log_odds: Tensor  # (samples,) of a wrong label; NaN where there is no prediction
     likeliest: Tensor  # (samples,) class; the given one where there is no prediction
+    runner_up: Tensor  # (samples,) the second likeliest class
+    two_likeliest: Tensor  # (samples, 2) probabilities of the two
     fdr: float | None = None
     limit: int | None = None  # how many labels are flagged, worst first; None: all with a likelier class
     kinds: Mapping[str, Any] = field(default_factory=dict)  # further columns of the table: other kinds of problem
+    soft_labels: Literal["learned", "posterior"] = "learned"  # which are written
 
     @cached_property
     def order(self) -> Tensor:
@@ -72,9 +75,12 @@ class LabelIssues:
             return likelier
         return (self.ranks < self.limit) & (likelier | (self.fdr is None))
 
-    def posterior_of(self, positions: Tensor) -> Tensor:
-        """(positions, classes) the probability of each class."""
-        return self.posterior(self.predictions.probs(positions), self.predictions.given[positions]).float()
+    def soft_labels_of(self, positions: Tensor, probs: Tensor) -> Tensor:
+        """(positions, classes) soft labels of samples with these predictions."""
+        if self.soft_labels == "posterior":
+            return self.posterior(probs, self.predictions.given[positions], dtype=torch.float32)
+        learned = self.predictions.soft_labels(positions)
+        return (probs if learned is None else learned).detach().float().cpu()
 
     def error_rate_summary(self) -> dict[str, Any]:
         """How many labels are wrong, and how many of the listed ones, for summary.json."""
@@ -97,17 +103,22 @@ def rank_labels(
     """
     fitted = fit_posterior(predictions, evidence)
     log_odds = torch.empty(len(predictions), dtype=torch.float64)
-    likeliest = torch.empty(len(predictions), dtype=torch.int32)
+    likeliest, runner_up = (torch.empty(len(predictions), dtype=torch.int32) for _ in range(2))
+    two_likeliest = torch.empty(len(predictions), 2)
     for piece in predictions.pieces():  # one pass: reading the probabilities may take longer than all else
         given, known = predictions.given[piece], predictions.is_known(piece)
         probs = fitted.posterior(predictions.probs(piece), given)
         right = probs.gather(1, given.unsqueeze(1)).squeeze(1)
         log_odds[piece] = torch.where(known, log_odds_wrong(right), torch.nan)
-        likeliest[piece] = torch.where(known, probs.argmax(1), given).int()
+        value, first = probs.max(1)
+        likeliest[piece] = torch.where(known, first, given).int()
+        next_value, second = probs.scatter_(1, first.unsqueeze(1), -1).max(1)
+        runner_up[piece], two_likeliest[piece] = second.int(), torch.stack([value, next_value], 1).float()
     known_odds = log_odds[~log_odds.isnan()]
     rate = estimate_error_rate(fitted, known_odds, predictions, evidence)
     limit = rate.length_for_fdr(descending(known_odds), fdr) if fdr is not None else _limit(flag, rate, known_odds)
-    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, likeliest, fdr, limit)
+    two = likeliest, runner_up, two_likeliest
+    return LabelIssues(predictions, evidence, fitted.posterior, rate, log_odds, *two, fdr, limit)
 
 
 def _limit(flag: Flag, rate: ErrorRate, log_odds: Tensor) -> int | None:

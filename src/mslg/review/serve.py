@@ -22,6 +22,6 @@ def server_of(folder: Path, *, port: int = 0) -> ReviewServer:
         labels: Labels = {name: (given, given) for name, given in about["samples"].items()}
         return ReviewServer((folder / NAME).read_bytes(), labels, about["classes"], folder / "decisions.csv", port)
     data = read_report_data(folder, cards=CARDS)
-    cards = [*data.cards.audit, *data.cards.shown]
+    cards = [*data.cards.next, *data.cards.audit, *data.cards.shown]
     labels = {card["id"]: (data.classes[card["given"]], data.classes[card["suggested"]]) for card in cards}
     return ReviewServer(render(data), labels, data.classes, folder / REVIEW, port)

@@ -17,10 +17,10 @@ from ..issues.from_training import rank_training_labels
 from ..issues.memorised import memorised
 from ..issues.ranked_list import LabelIssues
 from ..runtime import checksums, distributed, locks
-from ..runtime.durations import in_words
+from ..runtime.durations import range_in_words
 from ..runtime.machine import versions
 from ..training.collapse import CollapseWatch
-from ..training.cost import seconds_per_plain_step, work_of
+from ..training.cost import duration_range, work_of
 from ..training.evaluation import Evaluation
 from ..training.loggers import Logging, Started
 from ..training.loop import EpochRecord, NonFiniteLoss, Position
@@ -246,10 +246,27 @@ def _judged(
 
 
 def _announce(prepared: Prepared, position: Position) -> None:
-    method, data, epochs = prepared.method, prepared.data, prepared.method.task.epochs
-    estimate = seconds_per_plain_step(method, data) * work_of(method, data, epochs, position.epoch)
-    level = logging.WARNING if estimate > LONG else logging.INFO
-    log.log(level, "about %s of training ahead (%d epochs)", in_words(estimate), epochs - position.epoch)
+    """Say what will be trained, and how long it takes."""
+    method, data, record = prepared.method, prepared.data, prepared.record
+    epochs = method.task.epochs
+    low, high = duration_range(method, data, work_of(method, data, epochs, position.epoch))
+    features = record["data"].get("features")
+    network = str(record["network"].get("name") or record["network"].get("class", "the network"))
+    log.log(
+        logging.WARNING if low > LONG else logging.INFO,
+        "plan: train %s%s by %s for %d epochs on %s samples, %s: %s",
+        network,
+        "" if features is None else f" on the features of {features}",
+        record["method"]["name"],
+        epochs - position.epoch,
+        f"{len(data.train):,}",
+        "without clean samples" if data.clean is None else f"with {_clean_count(data):,} clean ones",
+        range_in_words(low, high),
+    )
+
+
+def _clean_count(data: Splits) -> int:
+    return sum(len(part) for part in (data.clean, data.select, data.report) if part is not None)
 
 
 def _refuse_other_settings(run: Run, record: Mapping[str, Any]) -> None:

@@ -12,6 +12,8 @@ from ..data.splits import Splits
 from .losses import cross_entropy
 from .method import Method
 
+SLOWER = 3  # the loop, evaluation and results beside the steps of a small network, and other programs
+
 
 def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> float:
     """One forward and backward pass of the deployed network on a training batch. The method is left unchanged."""
@@ -26,6 +28,13 @@ def seconds_per_plain_step(method: Method, data: Splits, tries: int = 2) -> floa
             loss.item()  # waits for a GPU
             taken.append(time.perf_counter() - begun)
     return min(taken[1:])
+
+
+def duration_range(method: Method, data: Splits, work: float) -> tuple[float, float]:
+    """Seconds that this much work takes, at least and at most: steps as they were measured, and with everything around
+    them on a machine that has other things to do."""
+    seconds = seconds_per_plain_step(method, data) * work
+    return seconds, SLOWER * seconds
 
 
 def work_of(method: Method, data: Splits, epochs: int, first: int = 0) -> float:

@@ -58,7 +58,7 @@ class OptimizerStep:
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
         if self._first:
             for each in optimizers:
-                for trained in _parameters(each):
+                for trained in _trained_by(each):
                     trained.grad = None
         if self._share != 1:
             loss = loss * self._share
@@ -77,7 +77,7 @@ class OptimizerStep:
 
     def _step(self, optimizer: Optimizer) -> None:
         # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
-        average_gradients(parameters := _parameters(optimizer))
+        average_gradients(parameters := _trained_by(optimizer))
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(optimizer)
@@ -109,5 +109,5 @@ def _hooked(optimizer: Optimizer) -> bool:
     return any(hooks) or "step" in vars(optimizer)  # replaced in the object: by a scheduler of torch
 
 
-def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+def _trained_by(optimizer: Optimizer) -> list[nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mslg.review.report import write_report
@@ -156,6 +158,31 @@ def test_a_pair_of_the_summary_leads_to_its_samples(page: Any) -> None:
     assert page.is_visible("#card")
     assert all("given bee, suggested cat" in label for label in tiles(page))
     assert page.inner_text("#found") == "10 samples listed"
+
+
+def test_a_key_per_kind_of_problem(browser: Any, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", summary=STATEMENTS)
+    suspects = pq.read_table(folder / "suspects.parquet")
+    kinds = ["wrong label", "ambiguous", "near duplicate", "no class"]
+    kind = pa.array([kinds[place] if place < 4 else "" for place in range(len(suspects))])
+    pq.write_table(suspects.append_column("kind", kind), folder / "suspects.parquet")
+    with watched(browser, viewport={"width": 1280, "height": 900}) as window:
+        window.goto(f"{write_report(folder).as_uri()}#review")
+        for place, key in enumerate("wbdn"):
+            press(window, key)
+            assert window.input_value("#kind") == kinds[place]
+            assert shown(window) == f"s00{place}"
+            assert window.inner_text("#status") == f"{kinds[place]}: 1 sample listed."
+        press(window, "n")
+        assert window.inner_text("#found") == "30 samples listed"
+        press(window, "?")
+        assert window.is_visible("#help kbd:text-is('w')")
+
+
+def test_the_keys_of_kinds_where_there_are_none(page: Any) -> None:
+    press(page, "d")
+    assert page.inner_text("#found") == "30 samples listed"
+    assert "does not tell kinds" in page.inner_text("#status")
 
 
 def test_a_review_by_keyboard(page: Any) -> None:

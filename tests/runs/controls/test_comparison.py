@@ -248,14 +248,15 @@ def test_in_memory_and_on_disk_it_is_the_same(tmp_path: Path) -> None:
 def test_the_cost_is_announced_before_training(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mslg.runs.controls.comparison.seconds_per_plain_step", lambda method, data: 10.0)
+    monkeypatch.setattr("mslg.training.cost.seconds_per_plain_step", lambda method, data: 10.0)
     fit(epochs=4)
-    told = [record.message for record in caplog.records if record.message.startswith("controls:")]
+    told = [record.message for record in caplog.records if record.message.startswith("plan: then")]
     # 5 steps an epoch, 4 epochs, in plain steps: twice 1, 4/3, 2, three of 1 and one of 4/3, and the method's own
     own = MSLG(Task(torch.zeros(8, dtype=torch.int64), 4, small_network, 4), label_rate=0.0)
     work = 5 * (4 + 4 + 4 * 4 / 3 + 8 + 3 + 4 / 3 + sum(own.relative_cost(epoch) for epoch in range(4)))
+    minutes = f"{work * 10 / 60:.0f} to {work * 30 / 60:.0f} min"
     assert told == [
-        f"controls: 6 runs afterwards, about {work * 10 / 60:.0f} min; skip them with --no-compare (compare=False)"
+        f"plan: then train 6 controls to compare with, {minutes}; skip them with --no-compare (compare=False)"
     ]
 
 
@@ -263,7 +264,7 @@ def test_within_a_time_budget_controls_that_do_not_fit_are_left_out(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO, logger="mslg")
-    monkeypatch.setattr("mslg.runs.controls.comparison.seconds_per_plain_step", lambda method, data: 1.0)
+    monkeypatch.setattr("mslg.training.cost.seconds_per_plain_step", lambda method, data: 1.0)
     trained = Recorder(monkeypatch)
     result = fit(time_budget=60.0, output=tmp_path / "run")
     assert result.summary["state"] == "done"
@@ -300,7 +301,8 @@ def test_no_help_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pyt
     monkeypatch.setattr("mslg.runs.controls.comparison.predictions", lambda method, data, samples: torch.zeros(40, 4))
     comparison = fit(epochs=6).summary["comparison"]
     assert comparison["helped"] is False
-    assert comparison["verdict"].startswith("mslg did not help: right on 25.0 % of 40 held-out clean samples;")
+    assert comparison["verdict"].startswith("It did not help: -")
+    assert " points. mslg was right on 25.0 % of 40 held-out clean samples;" in comparison["verdict"]
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [comparison["verdict"]]
 

@@ -38,7 +38,7 @@ def test_sixty_clean_samples_are_compared_on(run: mslg.Result) -> None:
     assert (found["samples"], found["out_of_fold"], found["left_out"]) == (60, True, [])
     assert {row["name"] for row in found["controls"]} == NAMES
     assert found["best"] in NAMES
-    assert found["verdict"].startswith("cross-fitted ")
+    assert found["verdict"].startswith("No difference shown. cross-fitted was right on ")
     share = f"right on {100 * found['accuracy']:.1f} % of 60 {SEEN_BY_NONE}; of the kinds of networks behind it"
     assert share in found["verdict"]
     assert "held-out" not in found["verdict"]

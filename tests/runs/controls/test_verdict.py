@@ -27,8 +27,8 @@ def test_a_method_that_is_better_than_every_control_has_helped() -> None:
     result = judge("mine", own, [control("best", best, 0.9), control("other", other, 0.8)], select=150)
     assert result["helped"] is True
     assert result["verdict"].startswith(
-        "mine helped: right on 95.0 % of 200 held-out clean samples; the best control (chosen on 150 others), words of "
-        "best, on 82.5 %: difference +12.5 points (90 % interval +"
+        "It helped: +12.5 points. mine was right on 95.0 % of 200 held-out clean samples; the best control (chosen on "
+        "150 others), words of best, on 82.5 %: difference +12.5 points (90 % interval +"
     )
     assert result["verdict"].endswith(", and every other control was worse too")
     assert (result["samples"], result["best"]) == (200, "best")
@@ -43,7 +43,9 @@ def test_a_control_that_is_better_is_recommended() -> None:
     own, best = answers(160, 5, 30, 5)
     result = judge("mine", own, [control("plain", best, 0.9)], select=150)
     assert result["helped"] is False
-    assert result["verdict"].startswith("mine did not help: right on 82.5 % of 200 held-out clean samples;")
+    assert result["verdict"].startswith(
+        "It did not help: -12.5 points. mine was right on 82.5 % of 200 held-out clean samples;"
+    )
     assert "on 97.5 %" not in result["verdict"]
     assert "on 95.0 %: better by 12.5 points (90 % interval " in result["verdict"]
     assert result["verdict"].endswith("; use it instead with --method plain")
@@ -56,6 +58,7 @@ def test_a_small_difference_is_not_called_one() -> None:
     result = judge("mine", own, [control("plain", best, 0.9)], select=150)
     assert result["helped"] is None
     assert "difference +1.5 points (90 % interval -" in result["verdict"]
+    assert result["verdict"].startswith("No difference shown. mine was right on 94.0 %")
     assert result["verdict"].endswith(": no significant difference")
 
 

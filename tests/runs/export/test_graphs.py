@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from mslg.runs.recipes import merged
 from tests.support.blobs import blobs, small_network
 from tests.support.short_runs import CLEAN, DIGITS, FAST, NOISY, Parts
 from tests.support.text_tables import reviews
+from tests.support.trees import image_folder
 
 DATA = blobs()
 SIZES = (1, 2, 7)
@@ -201,3 +203,22 @@ def test_a_model_of_texts_brings_its_words(tmp_path: Path) -> None:
     assert "vocabulary.json" in (folder / "README.md").read_text()
     rows = Vocabulary.read(folder / "vocabulary.json").encode(["boil the salt", "wind at the harbour", "nothing known"])
     torch.testing.assert_close(program.module()(rows), mslg.load_model(folder)(rows))
+
+
+@pytest.mark.parametrize("to", READERS)
+def test_backbone_and_head_are_one_graph(to: str, tmp_path: Path) -> None:
+    if to == "onnx":
+        needs_onnx()
+    folder = image_folder(tmp_path / "photos", each=8)
+    data = {"source": str(folder), "clean": str(image_folder(tmp_path / "clean", each=4, start=8))}
+    features = {"features": "cnn8", "features_prepare": ["resize-16"]}
+    fit_settings({"data": data | features, "train": {"epochs": 3}}, output=tmp_path / "run", progress=False)
+    path = mslg.export(tmp_path / "run", to=to)
+    model = load_model(tmp_path / "run")
+    assert model.new_inputs is not None
+    some = [torch.arange(5)]
+    rows = next(iter(model.new_inputs.open(folder).store.batches(some)))  # features, as training computes them
+    pictures = dataclasses.replace(model.new_inputs, features_of=None).open(folder)
+    with torch.no_grad():
+        found = READERS[to](path, next(iter(pictures.store.batches(some))))
+        torch.testing.assert_close(found, model(rows), rtol=0, atol=1e-4)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -56,11 +58,16 @@ def read_npz_with_checksums(path: Path) -> tuple[dict[str, Array], dict[str, int
         raise _unreadable(path, error) from error
 
 
-def read_npy(path: Path) -> Array:
-    """The array of an .npy file."""
+def read_npy(path: Path, *, mapped: bool = False) -> Array:
+    """The array of an .npy file, in memory, or mapped and read where it is used."""
     size = regular(path).stat().st_size
     with path.open("rb") as file:
-        return _read_npy(file, size, path.name)
+        if not mapped:
+            return _read_npy(file, size, path.name)
+        shape, fortran, dtype = _read_header(file, size, path.name)
+        if 0 in shape:
+            return np.empty(shape, dtype=dtype)
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def refuse_bomb(path: Path, size: int) -> None:
@@ -73,27 +80,32 @@ def refuse_bomb(path: Path, size: int) -> None:
         )
 
 
-def _read_npy(file: Any, size: int, name: str) -> Array:
-    """An array whose header has been compared with the number of bytes that follow it."""
+def _read_header(file: Any, size: int, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an array, compared with the number of bytes that there are."""
     try:
         version = np.lib.format.read_magic(file)
         read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in read_header:
             raise ValueError(f"format {version} is not known")
         shape, fortran, dtype = read_header[version](file)
-    except (ValueError, EOFError, SyntaxError, MemoryError, RecursionError) as error:
+    except (ValueError, EOFError, SyntaxError, TokenError, MemoryError, RecursionError) as error:
         raise ValueError(f"the array {name} has no valid header ({error})") from error
     if dtype.hasobject:
         raise ValueError(
             f"the array {name} holds Python objects, and reading those would run code; convert it to numbers or text: "
             f"{name}.astype(str) or {name}.astype(float)"
         )
-    count = 1
-    for side in shape:
-        count *= int(side)
+    count = math.prod(shape)
     needed = count * dtype.itemsize
-    if count < 0 or needed > size:
+    if count < 0 or needed > size - file.tell():
         raise ValueError(f"the array {name} claims the shape {shape}, {needed:,} bytes, and has fewer: it is cut short")
+    return shape, fortran, dtype
+
+
+def _read_npy(file: Any, size: int, name: str) -> Array:
+    shape, fortran, dtype = _read_header(file, size, name)
+    count = math.prod(shape)
+    needed = count * dtype.itemsize
     content = bytearray(needed)
     done, view = 0, memoryview(content)
     while done < needed:

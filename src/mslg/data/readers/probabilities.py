@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from .array_files import read_npy, read_npz
+
 Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = (".npy", ".npz", ".csv", ".parquet")
 
@@ -82,10 +84,9 @@ def _of_file(path: Path) -> list[ModelProbabilities]:
         raise FileNotFoundError(f"there is no file {path}; pass probabilities as {', '.join(KINDS)}")
     try:
         if path.suffix == ".npy":
-            return _of_array(np.load(path, allow_pickle=False, mmap_mode="r"), path.name)
+            return _of_array(read_npy(path, mapped=True), path.name)
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {key: archive[key] for key in archive.files}
+            arrays = read_npz(path)
             columns = tuple(map(str, arrays.pop("classes"))) if "classes" in arrays else None
             ids = arrays.pop("id", None)
             if not arrays:

@@ -142,8 +142,7 @@ class CrossFitted(FoldNetworks):
             if "weight_decay" in group:
                 group["weight_decay"] *= decay
         self.mixes = False  # whether the inputs can be mixed
-        self.steps = 0  # per epoch
-        self.clean_steps = CLEAN_STEPS
+        self.steps, self.clean_steps = 0, CLEAN_STEPS  # per epoch; in stage 1
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)

@@ -17,7 +17,7 @@ from .embedded_json import embedded_size
 
 BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
 SMALLER = (128, 80)  # pixels: sizes of pictures tried in turn if the page is too large
-AUDIT = "audit.parquet"
+AUDIT, NEXT = "audit.parquet", "next.parquet"
 PNG = b"\x89PNG"
 
 Card = dict[str, Any]
@@ -33,6 +33,7 @@ class Cards:
     ids: list[str]  # of all suspects of the run
     missing: str | None = None  # why there are none
     audit: list[Card] = field(default_factory=list)  # samples drawn at random
+    next: list[Card] = field(default_factory=list)  # samples whose review would help most
 
     def payload(self) -> dict[str, Any]:
         """The JSON of the page, with only those clean samples that are referred to."""
@@ -43,7 +44,14 @@ class Cards:
             [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in cards]
             for cards in (self.shown, self.audit)
         )
-        return {"cards": shown, "audit": audit, "clean": [self.clean[old] for old in named], "epochs": self.epochs}
+        chosen = [{**card, "nearest": []} for card in self.next]
+        return {
+            "cards": shown,
+            "audit": audit,
+            "next": chosen,
+            "clean": [self.clean[old] for old in named],
+            "epochs": self.epochs,
+        }
 
 
 def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
@@ -59,7 +67,9 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
     clean = pq.read_table(verified).to_pylist() if verified.exists() else []
     place = {row["id"]: number for number, row in enumerate(clean)}
     number = {name: at for at, name in enumerate(classes)}
-    drawn = pq.read_table(folder / AUDIT).to_pylist() if most and (folder / AUDIT).exists() else []
+    drawn, chosen = (
+        pq.read_table(folder / name).to_pylist() if most and (folder / name).exists() else [] for name in (AUDIT, NEXT)
+    )
     return Cards(
         [_card(row, number, place) for row in rows],
         [{"id": row["id"], "label": number[row["verified_label"]], "view": _view(row)} for row in clean],
@@ -67,6 +77,7 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
         ids,
         None if rows else "The page was made without samples (--cards 0).",
         [_card(row, number, place) for row in drawn],
+        [_card(row, number, place) for row in chosen],
     )
 
 
@@ -79,10 +90,11 @@ def audit_card(name: str, given: int, kind: str, content: bytes) -> Card:
 
 def smaller(cards: Cards, side: int) -> Cards:
     """The same with pictures of at most `side` pixels."""
-    shown, audit = (
-        [{**card, "view": _shrunk(card["view"], side)} for card in part] for part in (cards.shown, cards.audit)
+    shown, audit, chosen = (
+        [{**card, "view": _shrunk(card["view"], side)} for card in part]
+        for part in (cards.shown, cards.audit, cards.next)
     )
-    return replace(cards, shown=shown, audit=audit)
+    return replace(cards, shown=shown, audit=audit, next=chosen)
 
 
 def fitting(cards: Cards, room: int) -> Cards:

@@ -135,20 +135,6 @@ def tiles(run: ReportData) -> list[Tile]:
     return found
 
 
-def verdict_words(comparison: Mapping[str, Any]) -> str:
-    """The comparison in a few words, before its numbers."""
-    helped = comparison.get("helped")
-    best = min(
-        (control["difference"] for control in comparison["controls"] if control.get("difference") is not None),
-        default=None,
-    )
-    if helped is True and best is not None:
-        return f"It helped: {100 * best:+.1f} points."
-    if helped is False:
-        return "It did not help."
-    return "No difference shown."
-
-
 def missing(run: ReportData) -> list[str]:
     """What is unknown, and why."""
     summary, found = run.summary, []

@@ -35,7 +35,7 @@ def render(run: ReportData, budget: int = BUDGET) -> bytes:
     if len(page) <= budget:
         return page
     payload = run.cards.payload()
-    rest = len(page) - sum(map(embedded_size, [*payload["cards"], *payload["audit"], *payload["clean"]]))
+    rest = len(page) - sum(map(embedded_size, [*payload["cards"], *payload["clean"]]))
     return _page(replace(run, cards=fitting(run.cards, budget - rest)))
 
 
@@ -67,6 +67,7 @@ def _page(run: ReportData) -> bytes:
         shown_pairs={(card["given"], card["suggested"]) for card in run.cards.shown},
         cards=len(run.cards.shown),
         audit=len(run.cards.audit),
+        next=len(run.cards.next),
         flagged=sum(card["given"] != card["suggested"] for card in run.cards.shown),
         stated=findings.is_stated(run),
         why=_why(run.cards),

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from ...data.splits import Splits
 from ...methods import METHODS
 from ...runtime.distributed import broadcast_object
-from ...runtime.durations import in_words
-from ...training.cost import seconds_per_plain_step, work_of
+from ...runtime.durations import in_words, range_in_words
+from ...training.cost import duration_range, work_of
 from ...training.evaluation import predictions
 from ...training.method import Method, Task
 from ...training.progress import Progress
@@ -73,12 +73,12 @@ class Comparison:
                 self.left_out[name] = str(error)
         if not self.work:
             return
-        self.seconds = seconds_per_plain_step(self.learner, self.data) * sum(self.work.values())
+        self.seconds, most = duration_range(self.learner, self.data, sum(self.work.values()))
         log.log(
             logging.WARNING if self.seconds > LONG else logging.INFO,
-            "controls: %d runs afterwards, about %s%s; skip them with --no-compare (compare=False)",
+            "plan: then train %d controls to compare with, %s%s; skip them with --no-compare (compare=False)",
             len(self.work),
-            in_words(self.seconds),
+            range_in_words(self.seconds, most),
             "" if budget is None else ", if the time budget allows",
         )
 

@@ -1,4 +1,4 @@
-"""Whether a method was better than its controls: the numbers, and a one-sentence verdict.
+"""Whether a method was better than its controls: a verdict of a few words, and the numbers.
 
 Both predict the same held-out samples, so only those matter that one gets right and the other wrong:
 
@@ -41,7 +41,10 @@ def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -
     rows = [_row(right, control) for control in controls]
     best = max(range(len(rows)), key=lambda place: (rows[place]["select_accuracy"], place))
     helped, ending = _ending(rows[best], [row for row in rows if row is not rows[best]])
-    opening = {True: "helped: ", False: "did not help: ", None: "was "}[helped]
+    points = 100 * rows[best]["difference"]
+    short = "No difference shown."
+    if helped is not None:
+        short = f"It {'helped' if helped else 'did not help'}: {points:+.1f} points."
     how = f"held-out clean samples; the best control (chosen on {select} others), {rows[best]['words']},"
     if not select:
         how = (
@@ -49,11 +52,12 @@ def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -
             f"best alone, {rows[best]['words']},"
         )
     verdict = (
-        f"{method} {opening}right on {_percent(_share(right))} of {len(right)} {how} on "
+        f"{short} {method} was right on {_percent(_share(right))} of {len(right)} {how} on "
         f"{_percent(rows[best]['accuracy'])}: {ending}"
     )
     return {
         "verdict": verdict,
+        "short": short,
         "helped": helped,
         "samples": len(right),
         "out_of_fold": not select,

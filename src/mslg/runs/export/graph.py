@@ -17,6 +17,7 @@ from ...data.batch import Inputs, arguments, call, map_inputs
 from ..example_inputs import read_example
 from ..folder import Run
 from ..load_model import Model, load_model
+from .backbone import with_backbone
 
 log = logging.getLogger("mslg")
 
@@ -50,10 +51,13 @@ class Positional(nn.Module):
 
 
 def trace(run: Run, network: Any, prepare: Any) -> Graph:
-    """Trace the run's model on real inputs. Resizing and normalising are part of the graph, softmax is not. The batch
-    size is free, and so is the length of sequences if the network allows it."""
-    model = load_model(run.path, network, prepare=prepare).cpu()
-    samples = read_example(run.path, model.example()) or [model.example()]
+    """Trace the run's model on real inputs, with the backbone of a run on features in front of it. Resizing and
+    normalising are part of the graph, softmax is not. The batch size is free, and so is the length of sequences if the
+    network allows it."""
+    trained = load_model(run.path, network, prepare=prepare).cpu()
+    model = with_backbone(trained)
+    samples = read_example(run.path, model.example()) if model is trained else []
+    samples = samples or [model.example()]
     args, kwargs = arguments(samples[0])
     names = list(kwargs) or (["inputs"] if len(args) == 1 else [f"inputs_{place}" for place in range(len(args))])
     parts = in_order(samples[0])
@@ -74,8 +78,6 @@ def trace(run: Run, network: Any, prepare: Any) -> Graph:
                 f"{type(model.network).__name__} cannot be exported as a graph ({why}); --to safetensors keeps the "
                 "weights"
             ) from error
-    if (features := model.about.get("features_of")) is not None:
-        log.warning("the model takes features of %s, which is not part of the export", features["network"])
     return Graph(program, model, names, _metadata(run, model, names), samples)
 
 
@@ -130,7 +132,8 @@ def _metadata(run: Run, model: Model, names: list[str]) -> dict[str, str]:
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "inputs": json.dumps(dict(zip(names, _parts(model.about["inputs"]), strict=True))),
         "prepare": json.dumps({"words": words, "in_graph": True}),
-        "features_of": json.dumps(model.about.get("features_of")),
+        "features_of": json.dumps(model.about.get("features_of")),  # None if the backbone is in the graph
+        "backbone": json.dumps(model.about.get("backbone")),
         "outputs": "logits; softmax gives probabilities",
     }
     if (vocabulary := run.path / "vocabulary.json").exists():  # needed to encode texts

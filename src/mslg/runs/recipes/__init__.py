@@ -35,7 +35,7 @@ RECORDED = {
     "train": ("epochs_asked", "from_run_fingerprint"),
 }
 # Settings that may name code, and what may stand before the colon without being code: torchvision:resnet50, hf:FOLDER.
-LIBRARIES = ("torchvision", "timm")
+LIBRARIES = ("torchvision", "timm", "packaged")
 NAMES_CODE: dict[tuple[str, str], tuple[str, ...]] = {
     ("method", "name"): (),
     ("network", "name"): LIBRARIES,

@@ -18,21 +18,21 @@ function setUpTheme() {
   tell();
 }
 
-const checking = () => window.location.hash === "#check";
-const reviewing = () => window.location.hash === "#review" || checking();
+const LISTS = { "#check": "check", "#review": "review", "#worth": "next" };
+const listed = () => LISTS[window.location.hash];
 
 let review = null;
 
 function setUpParts() {
   const show = () => {
-    byId("summary").hidden = reviewing();
-    byId("review").hidden = !reviewing();
-    const here = checking() ? "check" : reviewing() ? "review" : "summary";
-    for (const part of ["summary", "check", "review"]) {
+    const here = listed() ?? "summary";
+    byId("summary").hidden = here !== "summary";
+    byId("review").hidden = here === "summary";
+    for (const part of ["summary", "check", "review", "next"]) {
       if (part === here) byId(`to-${part}`)?.setAttribute("aria-current", "page");
       else byId(`to-${part}`)?.removeAttribute("aria-current");
     }
-    if (reviewing()) review?.show(here);
+    if (here !== "summary") review?.show(here);
     window.scrollTo(0, 0);
   };
   window.addEventListener("hashchange", show);
@@ -60,6 +60,10 @@ function setUpReview() {
     ArrowRight: () => review.move(1),
     p: () => review.move(-1),
     ArrowLeft: () => review.move(-1),
+    w: () => review.onlyKind("wrong label"),
+    b: () => review.onlyKind("ambiguous"),
+    d: () => review.onlyKind("near duplicate"),
+    n: () => review.onlyKind("no class"),
     "?": () => {
       byId("help").showModal();
       byId("help").querySelector(".close").focus();
@@ -91,7 +95,7 @@ function setUpReview() {
   shortcuts.addEventListener("change", () => storage.write("mslg-report-shortcuts", shortcuts.checked));
   document.addEventListener("keydown", (event) => {
     const busy = event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]");
-    if (busy || !reviewing() || !shortcuts.checked || event.target.closest("input, select, textarea, .text, .row")) return;
+    if (busy || !listed() || !shortcuts.checked || event.target.closest("input, select, textarea, .text, .row")) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (key in actions) actions[key]();
     else if (/^[0-9]$/.test(key) && review.card) {

@@ -17,11 +17,11 @@ const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
 
 class Review {
   constructor() {
-    this.lists = { review: data.cards, check: data.audit };
-    this.part = checking() || !data.cards.length ? "check" : "review";
+    this.lists = { review: data.cards, check: data.audit, next: data.next };
+    this.part = this.lists[listed()]?.length ? listed() : data.cards.length ? "review" : "check";
     this.cards = this.lists[this.part];
     this.key = `mslg-report-${data.fingerprint}`;
-    this.decisions = new Decisions([...data.audit, ...data.cards], this.key);
+    this.decisions = new Decisions([...data.next, ...data.audit, ...data.cards], this.key);
     this.picked = new Set();
     this.fillFilters();
     this.card = null;
@@ -29,7 +29,7 @@ class Review {
     this.refresh();
   }
 
-  // The suspects, or the samples drawn at random.
+  // The suspects, the samples drawn at random, or those whose review would help most.
   show(part) {
     if (part === this.part || !this.lists[part].length) return;
     this.part = part;
@@ -57,7 +57,7 @@ class Review {
       ...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)),
     );
     if (byId("state").options.length < 4) byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
-    byId("which").value = this.part === "check" || this.cards.every((card) => !flagged(card)) ? "all" : "flagged";
+    byId("which").value = this.part !== "review" || this.cards.every((card) => !flagged(card)) ? "all" : "flagged";
     byId("kinds").hidden = this.cards.every((card) => !card.kind);
   }
 
@@ -70,7 +70,7 @@ class Review {
       if (typeof value !== "string") continue;
       if (place.tagName !== "SELECT" || [...place.options].some((option) => option.value === value)) place.value = value;
     }
-    if (this.part === "check") byId("which").value = "all"; // what was drawn at random is checked as a whole
+    if (this.part !== "review") byId("which").value = "all"; // what was drawn or chosen is checked as a whole
     this.card = this.cards.find((card) => card.id === before.card) ?? null;
   }
 
@@ -87,12 +87,20 @@ class Review {
       (card) =>
         (given === "" || card.given === Number(given)) &&
         (suggested === "" || card.suggested === Number(suggested)) &&
-        (depth === "" || this.part === "check" || card.rank < Number(depth)) &&
+        (depth === "" || this.part !== "review" || card.rank < Number(depth)) &&
         (sure === "" || card.quality < Number(sure)) &&
         (which === "all" || flagged(card) || kind !== "") &&
         (kind === "" || card.kind === kind) &&
         (wanted === "" || card.id.toLowerCase().includes(wanted)),
     );
+  }
+
+  // Lists the samples of one kind of problem; asked for again, those of all kinds.
+  onlyKind(kind) {
+    if (byId("kinds").hidden) return announce("This run does not tell kinds of problem apart.");
+    byId("kind").value = byId("kind").value === kind ? "" : kind;
+    this.refresh();
+    announce(`${byId("kind").value || "any kind"}: ${byId("found").textContent}.`);
   }
 
   refresh() {
@@ -101,7 +109,7 @@ class Review {
     const selected = this.selected();
     const at = this.list ? Math.max(0, this.list.indexOf(this.card)) : 0;
     this.list = selected.filter((card) => chosen(this.decisions.of(card)));
-    // A random draw stays in its random order unless another one is asked for.
+    // What was drawn or chosen stays in its order unless another one is asked for.
     if (this.part === "review" || byId("order").value !== "rank") this.list.sort(ORDERS[byId("order").value]);
     // A sample that has left the list is followed by the one that took its place.
     if (!this.list.includes(this.card)) this.card = this.list[Math.min(at, this.list.length - 1)] ?? null;
@@ -115,8 +123,8 @@ class Review {
     byId("progress").value = reviewed;
     byId("reviewed").textContent = `${count(reviewed)} of ${count(this.selection.length)} reviewed`;
     byId("found").textContent = `${count(this.list.length)} ${this.list.length === 1 ? "sample" : "samples"} listed`;
-    byId("review-title").textContent = this.part === "check" ? "Random check" : "Review";
-    byId("precision").textContent = this.part === "check" ? "" : this.precision();
+    byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
+    byId("precision").textContent = this.part === "review" ? this.precision() : "";
     this.drawAudit();
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
@@ -223,14 +231,15 @@ class Review {
     const wrong = judged.filter((decision) => decision.kind !== "keep").length;
     byId("save-audit").hidden = !data.audit.length;
     byId("save-audit").disabled = !judged.length;
-    byId("task").hidden = this.part !== "check";
+    byId("task").hidden = this.part === "review";
     let found = `Decide about these ${count(data.audit.length)} random samples, in any order. With 20 of them an estimate appears; all of them make it useful.`;
     if (judged.length >= 20) {
       const [low, high] = interval(wrong, judged.length);
       const all = data.samples;
       found = `${count(wrong)} of ${count(judged.length)} random labels are wrong: ${percent(wrong / judged.length)} (${percent(low)} to ${percent(high)}), so about ${count(Math.round((wrong / judged.length) * all))} of all ${count(all)} (${count(Math.round(low * all))} to ${count(Math.round(high * all))}, 90 % interval).`;
     }
-    byId("task").textContent = found;
+    const chosen = `Knowing the right labels of these ${count(data.next.length)} samples is expected to improve the model most, the first of them most of all.`;
+    byId("task").textContent = this.part === "next" ? chosen : found;
     byId("audit-summary").hidden = judged.length < 20;
     byId("audit-summary").textContent = judged.length < 20 ? "" : `By your random check, ${found}`;
   }
