@@ -19,7 +19,7 @@ from mslg.data.images import EscapingPath
 from mslg.data.open import open_named
 from mslg.data.relabel import relabelled
 from mslg.data.source import make_source
-from mslg.review.cleaned.folder import MARK, _free, folder_names, safe_name
+from mslg.review.cleaned.folder import MARK, folder_names, free_name, safe_name
 from mslg.review.cleaned.samples import Sample, cleaned_samples
 from mslg.review.cleaned.write import format_of, write_cleaned
 from mslg.runs.folder import Run
@@ -304,11 +304,11 @@ class TestFolder:
 def test_many_files_of_one_name_take_no_time() -> None:
     taken: dict[str, int] = {}
     begun = time.perf_counter()
-    found = [_free("image.jpg", taken) for _ in range(20_000)]
+    found = [free_name("image.jpg", taken) for _ in range(20_000)]
     assert time.perf_counter() - begun < 2
     assert found[:3] == ["image.jpg", "image-2.jpg", "image-3.jpg"]
     assert len(set(found)) == 20_000
-    assert _free("IMAGE-2.jpg", taken) == "IMAGE-2-2.jpg"
+    assert free_name("IMAGE-2.jpg", taken) == "IMAGE-2-2.jpg"
 
 
 def test_names_are_safe_and_different() -> None:

@@ -27,25 +27,33 @@ def export(
         bool, typer.Option("--all", help="label-studio: all training samples, not only flagged ones.")
     ] = False,
     decisions: Annotated[
-        Path | None, typer.Option(help="label-studio, imagefolder: a reviewer's decisions.csv or .json.")
+        Path | None, typer.Option(help="label-studio, imagefolder, huggingface: a reviewer's decisions.csv or .json.")
     ] = None,
     document_root: Annotated[
         Path | None, typer.Option(help="label-studio: the folder from which it serves local files.")
     ] = None,
     suggested: Annotated[
-        bool, typer.Option("--suggested", help="imagefolder: suggested labels of unreviewed samples, not given ones.")
+        bool,
+        typer.Option(
+            "--suggested", help="imagefolder, huggingface: suggested labels of unreviewed samples, not given ones."
+        ),
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="imagefolder: the folder of the files, if it is neither below this one nor beside the run."),
+        typer.Option(
+            help="imagefolder, huggingface: the folder of the data, if it is neither below this one nor beside the run."
+        ),
     ] = None,
-    link: Annotated[bool, typer.Option("--link", help="imagefolder: link the files instead of copying them.")] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="imagefolder, huggingface: link image files instead of copying them.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file or folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the path as JSON on stdout.")] = False,
 ) -> None:
     """Write a run's model, labels or data for other programs.
 
-    imagefolder writes the same data as mslg apply: unreviewed samples keep their given label unless --suggested is set.
+    imagefolder and huggingface write the labels of mslg apply: unreviewed samples keep their given label unless
+    --suggested is set.
 
     Examples:
 

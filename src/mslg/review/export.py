@@ -19,7 +19,7 @@ EXPORTS = Registry(
             "mslg.runs.export.safetensors:write", "a folder: weights, model.json, classes, model card"
         ),
         "huggingface": Entry(
-            "mslg.runs.export.hugging_face:write", "a folder for the Hugging Face hub: model and data, with cards"
+            "mslg.review.hub.write:write", "a folder for the Hugging Face hub: model and data, with cards"
         ),
         "label-studio": Entry(
             "mslg.review.cleaned.write:export_label_studio", "tasks with suggested labels", ("image files",)
@@ -53,8 +53,9 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
         path: a file or a folder; by default one in the run's folder.
         force: replace what is there.
         options: onnx, pt2: network=, prepare= as in `mslg.load_model`; csv: soft=; label-studio: all=, decisions=,
-            document_root=; imagefolder: decisions=, suggested=, link=, data=. Samples without a decision keep their
-            given label unless suggested=True.
+            document_root=; imagefolder, huggingface: decisions=, suggested=, link=, data=. Samples without a decision
+            keep their given label unless suggested=True. huggingface: noisy=, the data that `fit` received, if it was
+            started with arrays and this is not its result.
 
     Returns:
         The path written.
@@ -72,6 +73,8 @@ def export(run: Any, *, to: str, path: Path | str | None = None, force: bool = F
     opened.require_finished(*model, "labels.parquet", "summary.json")
     if "network" in allowed and options.get("network") is None:
         options["network"] = getattr(run, "model", None)  # a result still has its network
+    if "noisy" in allowed and options.get("noisy") is None and getattr(run, "outcome", None) is not None:
+        options["noisy"] = run.outcome.data.source  # and its data
     target = opened.path / NAMES[to] if path is None else Path(path)
     with reading(opened.path):
         write(opened, target, force=force, **options)

@@ -27,7 +27,8 @@ def test_model_and_labels_with_cards_that_the_hub_reads(tmp_path: Path) -> None:
     assert config["num_labels"] == 4
     labels = pd.read_parquet(folder / "dataset" / "data")
     assert labels["id"].tolist() == run.labels["id"].tolist()
-    assert labels["label"].tolist() == run.labels["suggested_label"].tolist()
+    assert labels["label"].tolist() == run.labels["given_label"].tolist()
+    assert labels["suggested_label"].tolist() == run.labels["suggested_label"].tolist()
     assert np.allclose(np.stack(labels["soft_label"].to_list()), run.soft_labels)
     assert "path" not in labels
     with pytest.raises(FileExistsError, match="is not empty; choose another folder, or replace it with --force"):

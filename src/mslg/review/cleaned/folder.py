@@ -31,7 +31,7 @@ def write_folder(
 ) -> dict[str, str]:
     """The folder appears when it is complete. Only images below the folders `within` are taken: their paths come from a
     file that somebody else may have made. Returns the classes whose folders have other names."""
-    _check_place(path, force)
+    _checkplace(path, force)
     homes = [os.path.realpath(folder) for folder in within]
     names = folder_names(classes)
     with replacing_folder(path) as temporary:
@@ -46,10 +46,10 @@ def write_folder(
                 if not source.is_file():
                     missing.append(sample.path)
                     continue
-                _refuse_inside(source, path)
-                _refuse_outside(source, homes)
+                refuse_inside(source, path)
+                refuse_other_files(source, homes)
                 folder = names[sample.label]
-                _place(source, temporary / folder / _free(safe_name(source.name), taken[folder]), link)
+                place(source, temporary / folder / free_name(safe_name(source.name), taken[folder]), link)
         if missing:
             raise FileNotFoundError(
                 f"{len(missing)} files are missing, such as {', '.join(missing[:SHOWN])}; relative paths start at the "
@@ -62,7 +62,7 @@ def write_folder(
 def folder_names(classes: Sequence[str]) -> dict[str, str]:
     """One folder name per class that is valid on every file system and cannot lead elsewhere."""
     taken: dict[str, int] = {}
-    return {name: _free(safe_name(name), taken) for name in classes}
+    return {name: free_name(safe_name(name), taken) for name in classes}
 
 
 def safe_name(name: str) -> str:
@@ -77,7 +77,7 @@ def safe_name(name: str) -> str:
     return safe
 
 
-def _free(name: str, taken: dict[str, int]) -> str:
+def free_name(name: str, taken: dict[str, int]) -> str:
     """The name, with a number if it is taken; case is ignored, as by some file systems. `taken` holds the last number
     tried for each name, as a million files may all have the same one."""
     stem, dot, suffix = name.rpartition(".")
@@ -91,7 +91,8 @@ def _free(name: str, taken: dict[str, int]) -> str:
     return free
 
 
-def _place(source: Path, target: Path, link: bool) -> None:
+def place(source: Path, target: Path, link: bool) -> None:
+    """Copy a file, or link it: hard, or symbolically to another file system."""
     if not link:
         shutil.copy2(source, target)
         return
@@ -102,7 +103,7 @@ def _place(source: Path, target: Path, link: bool) -> None:
         target.symlink_to(real)
 
 
-def _check_place(path: Path, force: bool) -> None:
+def _checkplace(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not path.is_dir():
@@ -113,19 +114,24 @@ def _check_place(path: Path, force: bool) -> None:
         raise FileExistsError(f"{path} was not written by mslg (it has no {MARK}) and will not be deleted")
 
 
-def _refuse_outside(source: Path, homes: Sequence[str]) -> None:
+def refuse_other_files(source: Path, homes: Sequence[str]) -> None:
     """Raise unless this is an image below one of the folders, symbolic links resolved."""
     real = os.path.realpath(source)
-    if not any(Path(real).is_relative_to(home) for home in homes):
-        raise EscapingPath(
-            f"{source} is outside of {' and '.join(homes)}, and paths in a run's folder are not followed "
-            f"anywhere else; if these are your files, name their folder: --data {Path(real).parent.parent}"
-        )
+    refuse_outside(source, homes, name=Path(real).parent.parent)
     if not real.lower().endswith(EXTENSIONS):
         raise ValueError(f"{source} is not an image file (its name ends in none of {', '.join(EXTENSIONS)})")
 
 
-def _refuse_inside(source: Path, path: Path) -> None:
+def refuse_outside(source: Path, homes: Sequence[str], *, name: Path) -> None:
+    """Raise unless this is below one of the folders, symbolic links resolved; `name` is the folder to name instead."""
+    if not any(Path(os.path.realpath(source)).is_relative_to(home) for home in homes):
+        raise EscapingPath(
+            f"{source} is outside of {' and '.join(homes)}, and paths in a run's folder are not followed "
+            f"anywhere else; if these are your files, name their folder: --data {name}"
+        )
+
+
+def refuse_inside(source: Path, path: Path) -> None:
     """The folder to be replaced must not contain the files it is made from."""
     if source.resolve().is_relative_to(path.resolve()):
         raise ValueError(f"{source} lies in {path}, which would be replaced; choose another folder")

@@ -105,6 +105,11 @@ def export_label_studio(
     _write(run, path, "label-studio", tasks, document_root=document_root, force=force)
 
 
+def folders_of_data(run: Run, data: Path | str | None) -> list[Path]:
+    """Where files that a run's folder names may be: below the current folder, the one that contains the run, `data`."""
+    return [Path.cwd(), run.path.absolute().parent, *([] if data is None else [Path(data)])]
+
+
 def _write(
     run: Run,
     path: Path,
@@ -123,8 +128,7 @@ def _write(
             ".csv) and pass it to mslg fit with --labels"
         )
     if to == "imagefolder":
-        within = [Path.cwd(), run.path.absolute().parent, *([] if data is None else [Path(data)])]
-        return write_folder(path, pieces, classes, link=link, force=force, within=within)
+        return write_folder(path, pieces, classes, link=link, force=force, within=folders_of_data(run, data))
     refuse_existing(path, force)
     if to == "label-studio":
         write_label_studio(path, pieces, classes, Path(document_root))
