@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from . import annotators
 from .words import bold, listed, prose, table, thousands
 
 MEASURES = {"ap": "average precision", "f1": "F1 of the flags", "right": "labels right"}
@@ -30,6 +31,8 @@ def page(results: Path) -> str:
             *_comparison(_read(results / "any_model.json", "cells")),
             "## Other kinds of problem",
             *_kinds(_read(results / "problem_kinds.json", "cells")),
+            "## Several annotators",
+            *annotators.section(_read(results / "annotators.json", "rows")),
             "## Very many samples or classes",
             *_scale(_read(results / "issues_scale.json", "rows")),
         ]
@@ -128,8 +131,7 @@ def _coverage(rows: dict[tuple[str, str, int], list[dict[str, Any]]]) -> list[st
         "How many 90 % intervals hold the truth: of the number of wrong labels, and of the share of wrong ones",
         "on the list.",
         "The rows of one seed share their verified samples, so misses come together. With 100 verified samples",
-        "the intervals",
-        "of the top of the list are still a little too narrow.",
+        "the intervals hold somewhat less often than they should.",
     )
     return [about, table(["verified", *STATED.values()], lines)]
 

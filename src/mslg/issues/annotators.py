@@ -24,7 +24,7 @@ from ..runtime.seeds import generator
 from .evidence import FOLDS
 
 LEAST = 1e-6
-# Not tuned: no benchmark of annotators has been run yet.
+# Not tuned; benchmarks/annotators.py measures what they give (docs/results/any-model.md).
 STRENGTH = 4.0  # votes of each true class that the prior of an annotator's matrix counts for
 POOLED_STRENGTH = 10.0  # likewise of the matrix of all together
 MODEL_RIDGE = 10.0  # pulls the weight of the model's prediction to 1
