@@ -20,8 +20,8 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
         "three cases of five. *Crowd*: 60 annotators with about 50 votes each, 10 classes. *Dawid-Skene* is",
         "crowd-kit's and gets the verified labels too; *mslg* has the votes and the verified labels, *with the model*",
         "also the probabilities of a simulated model that is too sure of itself. Consensus labels that are right, in",
-        "percent of the samples that are not verified; then the mean total variation between the estimated rows of the matrices",
-        "and the true ones, in percent. Bold: the best of those without a model.",
+        "percent of the samples that are not verified; then the mean total variation between the estimated rows of the",
+        "matrices and the true ones, in percent. Bold: the best of those without a model.",
     )
     if not rows:
         return [COMMAND, about, "Not run yet."]
