@@ -137,7 +137,7 @@ def _coverage(rows: dict[tuple[str, str, int], list[dict[str, Any]]]) -> list[st
 
 
 def _kinds(cells: list[dict[str, Any]]) -> list[str]:
-    command = "```sh\npython benchmarks/problem_kinds.py --root DATA\n```"
+    command = "```sh\npython benchmarks/problem_kinds.py --root DATA --seeds 0 1\n```"
     about = prose(
         "Planted in sets with 20 % wrong labels, 3 % of each kind; 300 verified samples, probabilities of",
         "logistic regression.",
