@@ -146,23 +146,30 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     flags = {"no class": kinds.is_no_class, "near duplicate": kinds.duplicate_of >= 0, "ambiguous": kinds.is_ambiguous}
     truth = {each: (kind == each)[order] for each in KINDS}
     truth["near duplicate"][place[planted["source"]]] = True  # both of a pair are duplicates of each other
-    measured = {}
+    measured: dict[str, dict[str, float] | None] = {}
     for each in KINDS:
-        hit = flags[each] & truth[each]
+        flagged = flags[each]
+        if flagged is None:  # found that it cannot be judged
+            measured[each] = None
+            continue
+        hit = flagged & truth[each]
         measured[each] = {
             "planted": int(truth[each].sum()),
-            "flagged": int(flags[each].sum()),
-            "precision": float(hit.sum() / max(1, flags[each].sum())),
+            "flagged": int(flagged.sum()),
+            "precision": float(hit.sum() / max(1, flagged.sum())),
             "recall": float(hit.sum() / truth[each].sum()),
         }
-    return {"set": name, "seed": seed, "samples": len(rows), "kinds": measured}
+    return {"set": name, "seed": seed, "samples": len(rows), "kinds": measured, "recognised": kinds.recognised}
 
 
 def main() -> None:
     options = arguments_of(__doc__, sets=SETS, seeds=[0, 1, 2, 3], output=RESULTS)
     options.set_defaults(processes=1)
     for each in run_missing(cell, options.parse_args()):
-        words = [f"{kind} {row['precision']:.2f} {row['recall']:.2f}" for kind, row in each["kinds"].items()]
+        words = [
+            f"{kind} {row['precision']:.2f} {row['recall']:.2f}" if row else f"{kind} off"
+            for kind, row in each["kinds"].items()
+        ]
         print(each["set"], each["seed"], "; ".join(words))
 
 

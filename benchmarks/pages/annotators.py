@@ -18,10 +18,10 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
         "Votes drawn from known matrices: 1,000 samples, three votes each. *Ten*: 10 annotators who are right between",
         "45 and 90 % of the time, 4 classes. *Same mistake*: the same, but all of them take one class for another in",
         "three cases of five. *Crowd*: 60 annotators with about 50 votes each, 10 classes. *Dawid-Skene* is",
-        "crowd-kit's and gets the verified labels too; *mslg* has the votes and the verified labels, *with the model*",
-        "also the probabilities of a simulated model that is too sure of itself. Consensus labels that are right, in",
-        "percent of the samples that are not verified; then the mean total variation between the estimated rows of the",
-        "matrices and the true ones, in percent. Bold: the best of those without a model.",
+        "crowd-kit's and gets the verified labels too; *mslg* has the votes and the verified labels, *with the",
+        "model* also the probabilities of a simulated model that is too sure. Consensus labels that are right, in",
+        "percent of the samples that are not verified; then the mean total variation between the estimated rows",
+        "of the matrices and the true ones, in percent. Bold: the best of those without a model.",
     )
     if not rows:
         return [COMMAND, about, "Not run yet."]

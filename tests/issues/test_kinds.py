@@ -10,7 +10,7 @@ import pytest
 
 from mslg.fitting.find_label_issues import find_label_issues
 from mslg.issues import neighbors
-from mslg.issues.kinds import distance_ratio, problem_kinds
+from mslg.issues.kinds import ProblemKinds, distance_ratio, problem_kinds
 from mslg.issues.neighbors import directions, nearest_neighbors
 
 Array = npt.NDArray[Any]
@@ -110,3 +110,31 @@ def test_the_distance_ratio_equals_a_slow_version() -> None:
         first, second, _ = sorted(means)
         expected.append(first / second)
     assert distance_ratio(rows, label, 3) == pytest.approx(np.array(expected), abs=1e-4)
+
+
+def test_ambiguous_is_off_where_classes_overlap() -> None:
+    features, label, probs = blobs()
+    known = np.where(np.arange(300) >= 150, label, -1)
+    assert "ambiguous" in find_label_issues(label, probs, verified=known, features=features).labels
+    overlapping = features - 5.5 * np.eye(10)[label]
+    found = find_label_issues(label, probs, verified=known, features=overlapping)
+    assert "ambiguous" not in found.labels
+    assert "ambiguous" not in found.summary["kinds"]
+    assert "no_class" in found.labels
+
+
+def test_the_distance_ratio_of_mixtures_leaves_out_what_they_are_made_of() -> None:
+    features, label, _ = blobs(40)
+    rows = directions(features)
+    pair = np.array([[int(np.flatnonzero(label == 0)[0]), int(np.flatnonzero(label == 1)[0])]])
+    mixed = directions(rows[pair].sum(1))
+    rest = np.setdiff1d(np.arange(40), pair[0])
+    near = [sorted((1 - rows[j] @ mixed[0]) ** 0.5 for j in rest if label[j] == number)[:3] for number in range(3)]
+    first, second, _ = sorted(sum(each) / 3 for each in near)
+    assert distance_ratio(rows, label, 3, mixed, pair) == pytest.approx(np.array([first / second]), abs=1e-4)
+
+
+def test_a_stranger_is_not_ambiguous() -> None:
+    kinds = ProblemKinds(ambiguous=np.array([2.0, 2.0, 0.5]), no_class=np.array([2.0, 0.5, 0.5]))
+    assert kinds.names(np.zeros(3, dtype=bool)).tolist() == ["no class", "ambiguous", ""]
+    assert kinds.counts(np.zeros(3, dtype=int)) == {"ambiguous": 1, "no class": 1}

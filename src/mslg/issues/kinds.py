@@ -2,7 +2,8 @@
 
 ambiguous        two classes fit: nearly as near to samples of one class as to those of another, compared with the
                  verified samples. Judged only with features and enough verified samples: by probabilities it cannot be,
-                 as a model that has never seen such a sample is sure of one of the two classes
+                 as a model that has never seen such a sample is sure of one of the two classes; and only if mixtures
+                 made of two verified samples are recognised, which they are not where classes overlap anyway
 no class         farther from its neighbours, or from the verified samples, than any verified sample is: those do belong
                  to a class. Judged only with features and enough verified samples
 near duplicate   hardly any distance to another sample, compared with that between other neighbours; needs features
@@ -24,6 +25,7 @@ from .neighbors import MOST_EXACT, Array, directions, nearest_neighbors
 # benchmarks/problem_kinds.py measures what these find (docs/results/any-model.md).
 UNDECIDED = 0.6  # of a score that is 1 where two classes have all of the posterior in equal parts
 AMBIGUOUS = 0.02  # the part of the verified samples that may be called ambiguous
+RECOGNISED, MIXTURES = 0.5, 200  # the part of so many mixtures of two verified samples that must be recognised
 NEAR = 3  # samples of each class whose distance counts
 FEWEST = 100  # verified samples that it takes to judge who is a stranger
 NEIGHBORS, VERIFIED = 10, 3  # how many are looked at among all samples, and among the verified ones
@@ -41,11 +43,15 @@ class ProblemKinds:
     no_class: Array | None = None  # (samples,) above 1 where a sample is farther off than any verified one
     duplicate_of: Array | None = None  # (samples,) position of the nearest sample, −1 where it is no duplicate
     pairs: tuple[tuple[int, int, float], ...] = ()  # confusable classes and their share
+    recognised: float | None = None  # the part of mixtures of two verified samples that score as ambiguous
 
     @property
     def is_ambiguous(self) -> Array | None:
-        """(samples,) whether two classes fit each."""
-        return None if self.ambiguous is None else self.ambiguous > 1
+        """(samples,) whether two classes fit each: not where none does."""
+        if self.ambiguous is None:
+            return None
+        found: Array = self.ambiguous > 1
+        return found if self.is_no_class is None else found & ~self.is_no_class
 
     @property
     def is_no_class(self) -> Array | None:
@@ -96,26 +102,53 @@ def problem_kinds(two: Array, mass: Array, classes: int, features: Any, verified
     nearest = neighbors.distance[:, 0]
     double = nearest < DUPLICATE * np.median(nearest)
     duplicate_of = np.where(double, neighbors.position[:, 0], -1)
-    strange = ambiguous = None
+    strange = ambiguous = recognised = None
     if len(verified) >= FEWEST:
         distances = neighbors.distance.mean(1), _to_verified(rows, verified)
         strange = np.max([each / each[verified].max() for each in distances], axis=0)
-        if (ratio := distance_ratio(rows, two[:, 0], classes)) is not None:
-            ambiguous = ratio / np.quantile(ratio[verified], 1 - AMBIGUOUS)
-    return ProblemKinds(ambiguous, strange, duplicate_of, pairs)
+        ambiguous, recognised = _ambiguous(rows, two[:, 0], classes, verified)
+    return ProblemKinds(ambiguous, strange, duplicate_of, pairs, recognised)
 
 
-def distance_ratio(rows: Array, label: Array, classes: int) -> Array | None:
-    """(samples,) the distance to the nearest class as a fraction of that to the second nearest one, by the mean
-    distance to the nearest samples of a class; 1: as near to both. None if there are too many samples or classes."""
+def _ambiguous(
+    rows: Array, label: Array, classes: int, verified: Array
+) -> tuple[Array, float] | tuple[None, float | None]:
+    """(samples,) the distance ratio compared with the verified samples, None if it does not tell mixtures of two of
+    them from single ones; and the part of such mixtures that it recognises."""
+    ratio = distance_ratio(rows, label, classes)
+    pair = np.random.default_rng(0).choice(verified, (10 * MIXTURES, 2))
+    pair = pair[label[pair[:, 0]] != label[pair[:, 1]]][:MIXTURES]
+    mixed = distance_ratio(rows, label, classes, directions(rows[pair].sum(1)), pair)
+    if ratio is None or mixed is None or not len(mixed):
+        return None, None
+    limit = np.quantile(ratio[verified], 1 - AMBIGUOUS)
+    recognised = float((mixed > limit).mean())
+    return (ratio / limit, recognised) if recognised >= RECOGNISED else (None, recognised)
+
+
+def distance_ratio(
+    rows: Array, label: Array, classes: int, queries: Array | None = None, own: Array | None = None
+) -> Array | None:
+    """(queries,) the distance to the nearest class as a fraction of that to the second nearest one, by the mean
+    distance to the nearest samples of a class; 1: as near to both. None if there are too many samples or classes.
+
+    Args:
+        rows: (samples, …) directions.
+        label: (samples,) their classes.
+        classes: how many there are.
+        queries: (queries, …) directions; the samples themselves by default.
+        own: (queries, any number) positions of samples that do not count; by default each itself.
+    """
     members = [np.flatnonzero(label == number) for number in range(classes)]
     members = [each for each in members if len(each) > NEAR]
     if len(rows) > MOST_EXACT or len(members) < 2 or len(members) > MOST_CLASSES:
         return None
-    found = np.empty(len(rows))
-    for piece in pieces_of(torch.arange(len(rows)), len(rows)):
-        cosine = torch.from_numpy(rows[piece.numpy()] @ rows.T)
-        cosine[torch.arange(len(piece)), piece] = -torch.inf
+    if queries is None or own is None:
+        queries, own = rows, np.arange(len(rows))[:, None]
+    found = np.empty(len(queries))
+    for piece in pieces_of(torch.arange(len(queries)), len(rows)):
+        cosine = torch.from_numpy(queries[piece.numpy()] @ rows.T)
+        cosine.scatter_(1, torch.from_numpy(own[piece.numpy()]), -torch.inf)
         near = [cosine[:, each].topk(NEAR, dim=1).values for each in map(torch.from_numpy, members)]
         distance = (1 - torch.stack(near, 1)).clamp_min(0).sqrt().mean(2)
         best = distance.topk(2, dim=1, largest=False).values
