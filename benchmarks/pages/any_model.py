@@ -162,7 +162,8 @@ def _kinds(cells: list[dict[str, Any]]) -> list[str]:
         "*Off*: `find_label_issues` found that it cannot judge. Duplicates and strangers are found where features",
         "separate them; among questions reduced to 100 dimensions, probably because many are nearly alike there,",
         "most of what is called a duplicate is none. *Ambiguous* is right less than half the time even among",
-        "digits; so it is first tried on mixtures of verified samples, and is off where it does not recognise half of them. It recognised",
+        "digits; so it is first tried on mixtures of verified samples, and is off where it does not recognise",
+        "half of them. It recognised",
         f"{listed(recognised)}.",
     )
     return [command, about, table(["set", "seeds", *kinds], lines), closing]

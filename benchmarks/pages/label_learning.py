@@ -39,8 +39,8 @@ left to learn. Without these parts, in the published form that starts from the g
 
 ## Larger steps
 
-On tuning seeds (from 103 on; not used anywhere else), test accuracy with label learning less that without, before labels
-followed the deployed network's own predictions:
+On tuning seeds (from 103 on; not used anywhere else), test accuracy with label learning less that without, before
+labels followed the deployed network's own predictions:
 
 {_rates(results)}
 
