@@ -2,7 +2,7 @@
 
     python docs/make/screenshots.py WORK
 
-The photos are crops of six pictures that scikit-image ships, all CC0 or in the public domain (its data/README.txt).
+The photos are crops of six pictures that scikit-image ships, all CC0 or in the public domain (their docstrings say so).
 Needs mslg[backbone], scikit-image and playwright with Chromium.
 """
 
@@ -28,7 +28,7 @@ PICTURES = {
     "cat": "chelsea",
     "coffee": "coffee",
     "grass": "grass",
-    "moon": "moon",
+    "gravel": "gravel",
 }
 EACH, VERIFIED, WRONG, SIDE = 40, 60, 0.25, 192
 SCREENS = {"desktop": (1280, 860), "tablet": (820, 1100), "phone": (390, 800)}
