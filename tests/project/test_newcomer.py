@@ -34,7 +34,8 @@ def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
         else:
             run(["-c", block], tmp_path)
     assert "nothing here would stop a run" in told["mslg check photos --clean verified"]
-    assert re.search(r"about \d+ labels are wrong", told["mslg fit photos --clean verified -o runs/first"])
+    # The verified folder holds other photos than the training folder: how many labels are wrong cannot be stated.
+    assert "to learn it" in told["mslg fit photos --clean verified -o runs/first"]
     assert (tmp_path / "runs" / "first" / "report.html").exists()
 
     truth = pd.read_csv(tmp_path / "truth.csv", index_col="id")["true"]
@@ -51,4 +52,5 @@ def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
 
     second = pd.read_parquet(tmp_path / "runs" / "second" / "labels.parquet")
     assert len(second) == len(labels) - 100  # what was decided has left the noisy samples
-    assert len(told["mslg review-next runs/second -n 50"].splitlines()) >= 50
+    (chosen,) = (said for line, said in told.items() if line.startswith("mslg review-next runs/second -n 50"))
+    assert len(chosen.splitlines()) >= 50
