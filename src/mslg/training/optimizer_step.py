@@ -68,6 +68,8 @@ class OptimizerStep:
             so_far = parameter.grad
             parameter.grad = factor * gradient if so_far is None else so_far.add_(gradient, alpha=factor)
         if self._last:
+            # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
+            average_gradients([trained for each in optimizers for trained in _trained_by(each)])
             for each in optimizers:
                 self._step(each)
             if self.scaler is not None and self._share == 1:
@@ -76,12 +78,10 @@ class OptimizerStep:
                 self._stepped = True
 
     def _step(self, optimizer: Optimizer) -> None:
-        # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
-        average_gradients(parameters := _trained_by(optimizer))
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(parameters, self.clip)
+            nn.utils.clip_grad_norm_(_trained_by(optimizer), self.clip)
         if self.scaler is None:
             take_step(optimizer)
             return

@@ -403,7 +403,8 @@ class CrossFitted(FoldNetworks):
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes = int(extra["steps"]), bool(extra["mixes"])
-        self.chosen, self.clean_fold = extra["chosen"].cpu(), extra["clean_fold"].to(self.task.device)
+        self.chosen = extra["chosen"].cpu()
+        self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
         self.verified = CleanPredictions(**{name: value.cpu() for name, value in extra["verified"].items()})
