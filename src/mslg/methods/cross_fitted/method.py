@@ -205,9 +205,9 @@ class CrossFitted(FoldNetworks):
         if epoch < self.starts[1]:
             steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)
             clean = 0.0 if self.auto_clean else min(1.0, self.clean_steps / steps) + FINE_TUNE / self.folds
-            return self.folds * (1 + clean)
+            return (self.folds - 1) * (1 + clean)  # each network learns from what is outside its fold
         if epoch < self.starts[2]:
-            return (1 + self.clean_ratio) * self.folds
+            return (1 + self.clean_ratio) * (self.folds - 1)
         own = 1 / 3 if self.own_weight > 0 else 0.0
         return 1 + self.clean_ratio + own + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
