@@ -234,6 +234,11 @@ def test_an_unexpected_error_is_one_line_and_a_file(tmp_path: Path, monkeypatch:
     assert "report" in second
 
 
+def test_system_errors_are_told_without_their_number() -> None:
+    assert explain(OSError(11, "run is being written"), foreseen=True) == "run is being written"
+    assert explain(FileNotFoundError(2, "No such file", "a.npz"), foreseen=True) == "a.npz: No such file"
+
+
 def test_resuming_a_finished_run_does_nothing_and_needs_no_data() -> None:
     save()
     assert CliRunner().invoke(app, FIT).exit_code == 0
