@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -159,6 +160,8 @@ def test_a_device_that_is_not_there() -> None:
     save()
     assert "the device 'cuda:99' cannot be used here" in refused(*FIT, "--device", "cuda:99")
     assert "the device 'abacus' cannot be used here" in refused(*FIT, "--device", "abacus")
+    if not torch.cuda.is_available():
+        assert "the device 'cuda' cannot be used here" in refused(*FIT, "--device", "cuda")
 
 
 @pytest.mark.parametrize("name", ["r.toml", "d.json"])
