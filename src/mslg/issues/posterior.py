@@ -168,9 +168,13 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
         return _fit(predictions, evidence, evidence.held_out)
     if evidence.in_sample is not None:
         return FittedPosterior(_fit(predictions, evidence, evidence.in_sample).posterior, "none")
+    return _by_predictions(predictions)
+
+
+def _by_predictions(predictions: Predictions) -> FittedPosterior:
+    """Where the confusion of the network is unknown, its predictions count as true labels."""
     if predictions.include_given:
         return FittedPosterior(_without_matrix(len(predictions.classes)), "none")
-    # The confusion of the network is unknown: its predictions count as true labels.
     given, predicted = predictions.given_and_predicted()
     rule = bayes_rule(SmoothedCounts.of(given, predicted, len(predictions.classes)))
     if predictions.predicted_in_training is not None:
@@ -202,6 +206,8 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
             rule, held_out = _counted(held_out, evidence, classes)
         if len(held_out.given) < FEWEST:
             return FittedPosterior(rule, "none")
+    elif classes > MOST_DENSE:  # the confusion of so many is not known, and takes their cube of steps to account for
+        return _by_predictions(predictions)
     else:
         confusion = smooth(count(held_out.probs.argmax(1), held_out.verified, classes), None)
         shares = deconvolved(predictions.joint_counts(), confusion)

@@ -30,11 +30,12 @@ def with_image_default(settings: Settings, source: Source, device: str) -> Setti
     """The settings with a network, or features, chosen for image files; unchanged if either was asked for."""
     data, train, network = settings.data, settings.train, settings.network
     asked = network != Named() or data.features not in (None, NONE) or train.augment is not None
+    pixels = replace(settings, data=replace(data, features=None)) if data.features == NONE else settings
     if asked or train.from_run is not None or not isinstance(source.store, ImageStore | MemoryImages):
-        return settings
+        return pixels
     frame = source.store.frame
     if min(frame.height, frame.width) < 16:  # the network for such images is a perceptron, and fast
-        return settings
+        return pixels
     found = None if data.features == NONE else packaged_backbone()
     if found is not None and not _has_gpu(device):
         decay = max(train.weight_decay, HEAD_DECAY)
