@@ -98,7 +98,9 @@ def _cifar(root: Path, layout: Layout, human: str | None, human_file: str | None
     return Bundle(train, test)
 
 
-def _part(folder: Path, files: Sequence[str], layout: Layout, names: Sequence[str], split: str, size: int | None) -> Source:
+def _part(
+    folder: Path, files: Sequence[str], layout: Layout, names: Sequence[str], split: str, size: int | None
+) -> Source:
     pixels, labels = [], []
     for name in files:
         batch = unpickle(folder / name)
