@@ -120,7 +120,7 @@ COLUMNS = {
     "uniform-80": ("uniform", 0.8, UNIFORM, "uniform-80"),
     "clean": ("uniform", 0.0, UNIFORM, "clean-0"),
 }
-STRUCTURED = ("uniform-40", "feature-40", "released-80", "feature-80")
+FIRST = ("uniform-40", "feature-40", "released-80", "feature-80")  # columns that decide
 
 
 class Phase(NamedTuple):
@@ -133,9 +133,10 @@ class Phase(NamedTuple):
 
 
 PHASES = [
-    Phase("regime", DECIDING[:1], list(COLUMNS), [0]),
+    Phase("regime", DECIDING[:1], FIRST, [0]),
     Phase("default", DEFAULT, list(COLUMNS), [0]),
-    Phase("deciding", DECIDING, STRUCTURED, [0]),
+    Phase("paper", [PUBLISHED, RELEASED], FIRST, [0]),
+    Phase("deciding", DECIDING, FIRST, [0]),
     Phase("columns", DECIDING, list(COLUMNS), [0]),
     Phase("ablations", ABLATIONS, ("uniform-40", "released-80"), [0]),
     Phase("second", [*DEFAULT, *DECIDING], list(COLUMNS), [1]),

@@ -63,6 +63,23 @@ class Sweep:
         across = tuple(column for column in self.grid.columns if columns is None or column.name in columns)
         return replace(self, grid=replace(self.grid, rows=chosen, columns=across))
 
+    def finished_part(self, least: int = 1) -> Sweep:
+        """The largest complete table: the first columns and the first seeds, and the rows that have all of these. Rows
+        without one of them are left out; empty if fewer rows than `least` are complete in the first column."""
+        best: tuple[int, list[str], list[str], tuple[int, ...]] = (0, [], [], self.grid.seeds[:1])
+        for seeds in (self.grid.seeds[:count] for count in range(1, len(self.grid.seeds) + 1)):
+            for columns in (self.columns[:count] for count in range(1, len(self.columns) + 1)):
+                rows = [
+                    row for row in self.rows if all((row, c, seed) in self.results for c in columns for seed in seeds)
+                ]
+                size = len(rows) * len(columns) * len(seeds)
+                if len(rows) >= least and size > best[0]:
+                    best = (size, rows, columns, seeds)
+        part = self.only(best[1], best[2])
+        wanted = {(row, column, seed) for row in best[1] for column in best[2] for seed in best[3]}
+        results = {key: cell for key, cell in self.results.items() if key in wanted}
+        return replace(part, grid=replace(part.grid, seeds=best[3]), results=results)
+
     def leaders(self) -> dict[str, str]:
         """The best row of each column; of equals the first."""
         best = self.summary().best
@@ -149,7 +166,7 @@ class Sweep:
             f"Protocol *{self.grid.protocol}*." if self.grid.protocol else "",
             f"```sh\nmslg sweep {recipe} --root DATA -o {folder}\npython benchmarks/results_pages.py  # this page\n```",
             prose(f"The recipe says all settings, `{folder}/cells.jsonl` has the single runs. {state}"),
-            self._provenance(),
+            self.provenance,
         ]
         return "\n\n".join(part for part in parts if part)
 
@@ -165,7 +182,9 @@ class Sweep:
         draw(found, path, title=title, colours=colour_numbers(self.grid), kind=kind)
         return True
 
-    def _provenance(self) -> str:
+    @property
+    def provenance(self) -> str:
+        """Versions and commits of its cells."""
         cells = self.results.values()
         if not cells:
             return ""
