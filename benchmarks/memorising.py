@@ -133,7 +133,7 @@ class Phase(NamedTuple):
 
 
 PHASES = [
-    Phase("regime", DECIDING[:1], FIRST, [0]),
+    Phase("regime", DECIDING[:1], (*FIRST, "uniform-80"), [0]),
     Phase("default", DEFAULT, list(COLUMNS), [0]),
     Phase("paper", [PUBLISHED, RELEASED], FIRST, [0]),
     Phase("deciding", DECIDING, FIRST, [0]),

@@ -47,13 +47,13 @@ def _against_the_ten(sweep: Sweep, kind: str, title: str, says: str) -> list[str
         words = [f"{name} {signed(between.mean)} to {best}" for name, (best, between) in found.items()]
         told = f"above the best of them in {above} of {len(found)} columns ({', '.join(words)})"
         lines.append(f"- `{form}`: {told}{_certainty(sweep, [between for _, between in found.values()])}.")
-    here = f"Here, against the best of the {len(ten)} other methods of the paper that stand in the table:"
+    here = f"Here, against the best of the {len(ten)} others that stand in the table and know no more than MSLG:"
     return [title, prose(says, here), "\n".join(lines)]
 
 
 def the_ten(sweep: Sweep) -> list[str]:
-    """The rows of the methods that the paper compares with."""
-    return [row.name for row in sweep.grid.rows if row.paper is not None and row.name not in FORMS]
+    """The rows of the methods that the paper compares with, without those that know more than the others."""
+    return [row.name for row in sweep.grid.rows if row.paper and not row.knows and row.paper != "mslg"]
 
 
 def best_of_ten(sweep: Sweep, form: str, column: str) -> tuple[str, Difference] | None:

@@ -135,9 +135,9 @@ class Sweep:
     @property
     def notes(self) -> str:
         """How to read its tables."""
-        about = (
-            f"Test accuracy in percent in the last epoch, mean ± standard deviation over {len(self.grid.seeds)} seeds;"
-        )
+        seeds = len(self.grid.seeds)
+        spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+        about = f"Test accuracy in percent in the last epoch, {spread};"
         words = [f"{about} bold: the best of a column."]
         if self.grid.paper is not None:
             words.append("In parentheses the paper's number, of its own data, network and protocol.")
