@@ -1,5 +1,5 @@
 """Networks that memorise: CIFAR-10 at 16 × 16 pixels without augmentation, where cross entropy learns wrong labels by
-heart. Every method of the paper, MSLG in its forms, the controls and later methods, on seven columns.
+heart. Every method of the paper, MSLG in its forms, the controls and later methods, on eight columns.
 
     python benchmarks/memorising.py --root DATA            # tunes, writes the recipe, runs; may be killed and run again
     python benchmarks/memorising.py --root DATA --until deciding
@@ -60,7 +60,8 @@ REVEALED = "data = { reveal_noise = true }"
 PUBLISHED = Row(
     "mslg published",
     'name = "mslg", preset = "published"',
-    ('paper = "mslg"', "by_noise = { uniform-80 = { label_rate = 1.5625 } }"),  # β = 400
+    # β = 2000 and 400
+    ('paper = "mslg"', "by_noise = { uniform-60 = { label_rate = 7.8125 }, uniform-80 = { label_rate = 1.5625 } }"),
     tuned=False,
 )
 RELEASED = Row("mslg released", 'name = "mslg", preset = "released"', ('paper = "mslg"',), tuned=False)
@@ -117,6 +118,7 @@ COLUMNS = {
     "released-80": ("feature-dependent-released", 0.8, STUDENT, "feature-80"),
     "feature-80": ("feature-dependent", 0.8, TEACHER, "feature-80"),
     "released-40": ("feature-dependent-released", 0.4, STUDENT, "feature-40"),
+    "uniform-60": ("uniform", 0.6, UNIFORM, "uniform-60"),
     "uniform-80": ("uniform", 0.8, UNIFORM, "uniform-80"),
     "clean": ("uniform", 0.0, UNIFORM, "clean-0"),
 }
@@ -133,7 +135,7 @@ class Phase(NamedTuple):
 
 
 PHASES = [
-    Phase("regime", DECIDING[:1], (*FIRST, "uniform-80"), [0]),
+    Phase("regime", DECIDING[:1], (*FIRST, "uniform-80", "uniform-60"), [0]),
     Phase("default", DEFAULT, list(COLUMNS), [0]),
     Phase("paper", [PUBLISHED, RELEASED], FIRST, [0]),
     Phase("deciding", DECIDING, FIRST, [0]),

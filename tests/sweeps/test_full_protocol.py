@@ -65,7 +65,7 @@ def test_the_published_recipe_runs_from_images_to_the_table(tmp_path: Path) -> N
     run(["sweep", str(cut(tmp_path)), "-o", str(folder), "--root", str(root), "-j", "1", "--keep-runs", *place])
     (cell,) = Ledger(folder).read().values()
     assert cell.state == "done"
-    assert cell.last["given/accuracy"] == pytest.approx(0.6, abs=0.01)
+    assert cell.last["given/accuracy"] == pytest.approx(0.6, abs=0.03)
     assert cell.last["test/accuracy"] > 0.15, "60 steps are enough to be above chance"
     (ran,) = (folder / "runs").iterdir()
     lines = [json.loads(line) for line in (ran / "metrics.jsonl").read_text().splitlines()]
