@@ -254,8 +254,8 @@ def recipe(chosen: dict[str, float]) -> str:
     for name, (noise, rate, settings, paper) in COLUMNS.items():
         data = f'data = {{ noise = "{noise}", rate = {rate} }}'
         columns.append(f'[columns.{name}]\npaper = "{paper}"\n{data}\n{settings}\n')
-    rows = [table(row, row.name, PAPER) for row in ROWS if not row.tuned]
-    rows += [table(row, row.name, train(chosen[row.name])) for row in ROWS if row.name in chosen]
+    known = [row for row in ROWS if not row.tuned or row.name in chosen]
+    rows = [table(row, row.name, train(chosen[row.name]) if row.tuned else PAPER) for row in known]
     return "\n".join([MAIN, *columns, *rows])
 
 

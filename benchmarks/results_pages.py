@@ -12,6 +12,7 @@ are complete.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from pages import (
@@ -25,6 +26,7 @@ from pages import (
     ladder,
     memorising,
     paper_claims,
+    rerun,
     robustness,
     scale,
     scorecard,
@@ -66,15 +68,17 @@ MORE = {
 
 def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -> list[Path]:
     """Write the pages; returns their paths."""
-    sweeps = {name: read(name, results, recipes) for name in LINES}
+    sweeps = {name: read(name, results, recipes).finished_part() for name in LINES}
     docs.mkdir(parents=True, exist_ok=True)
+    chosen, study = (read(name, results, recipes) for name in ("features-chosen", "study"))
+    of_sweeps: dict[str, Callable[[Sweep], str]] = {
+        "features": lambda sweep: features.page(sweep, chosen, docs),
+        "tuning": lambda sweep: tuning.page(sweep, sweeps["features"], study, results / "exploration.md"),
+        "clean-samples": lambda sweep: clean_samples.page(sweep, docs),
+        "ablations": ablations.page,
+    }
     texts = {
-        "features": features.page(sweeps["features"], read("features-chosen", results, recipes), docs),
-        "tuning": tuning.page(
-            sweeps["tuning"], sweeps["features"], read("study", results, recipes), results / "exploration.md"
-        ),
-        "clean-samples": clean_samples.page(sweeps["clean-samples"], docs),
-        "ablations": ablations.page(sweeps["ablations"]),
+        **{name: page(sweeps[name]) if sweeps[name].results else not_run(name) for name, page in of_sweeps.items()},
         "memorising": memorising.page(
             *(read(name, results, recipes) for name in ("memorising", "memorising-tuning")), docs
         ),
@@ -95,6 +99,12 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
     return paths
 
 
+def not_run(name: str) -> str:
+    """The page of a sweep without cells."""
+    command = f"mslg sweep benchmarks/recipes/{name}.toml --root DATA -o benchmarks/results/{name}"
+    return f"# {LINES[name][0]}\n\nNot run yet: `{command}`."
+
+
 def index(sweeps: dict[str, Sweep], results: Path, docs: Path) -> str:
     """The scorecard, the paper's claims, and what tables there are."""
     lines = [f"- [{title}]({name}.md): {words}." for name, (title, words) in {**FIRST, **LINES, **MORE}.items()]
@@ -102,12 +112,12 @@ def index(sweeps: dict[str, Sweep], results: Path, docs: Path) -> str:
         "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",
         "counts. Differences between rows are taken seed by seed, with Student's 95 % interval; of a hundred such",
         "intervals about five leave out a zero that is true. Recipes, single runs and the commands that made them are",
-        "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them, and `python",
-        "benchmarks/rerun.py --root DATA` runs three of the cells again and compares them to the last digit.",
+        "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
     parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
     claims = paper_claims.section(*(sweeps[name] for name in ("features", "ablations", "clean-samples")))
-    return "\n\n".join(["# Results", *parts, *claims, "## The tables", "\n".join(lines), about])
+    tables = ["## The tables", "\n".join(lines), about]
+    return "\n\n".join(["# Results", *parts, *claims, *tables, *rerun.section(results)])
 
 
 def main() -> None:

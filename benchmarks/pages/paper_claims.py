@@ -27,6 +27,8 @@ PARTS = {
 
 def section(features: Sweep, ablations: Sweep, clean: Sweep) -> list[str]:
     """The claims, with what the tables on frozen features show."""
+    if not (features.results and ablations.results and clean.results):
+        return []
     lines = [
         *_structured(features),
         *_uniform(features),
@@ -35,8 +37,6 @@ def section(features: Sweep, ablations: Sweep, clean: Sweep) -> list[str]:
         *_enough(clean),
         *_same_need(clean),
     ]
-    if not lines:
-        return []
     return [
         "## What the paper claims",
         prose(

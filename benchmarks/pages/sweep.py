@@ -15,7 +15,7 @@ from mslg.sweeps.paper import paper_numbers
 from mslg.sweeps.run import open_sweep
 from mslg.sweeps.table import Difference, Key, Place, Summary, difference, summary
 
-from .words import NOTHING, bold, number, prose, table, thousands
+from .words import NOTHING, number, prose, table, thousands
 
 TEST, TABLE, SUGGESTED, GIVEN = "test/accuracy", "labels/accuracy", "suggested/accuracy", "given/accuracy"
 
@@ -36,18 +36,6 @@ class Sweep:
     @property
     def columns(self) -> list[str]:
         return [column.name for column in self.grid.columns]
-
-    @property
-    def asked(self) -> int:
-        return len(self.grid.cells())
-
-    @property
-    def state(self) -> str:
-        """How much of it is there."""
-        there, asked = len(self.results), self.asked
-        if there == asked:
-            return f"all {thousands(asked)} cells are finished"
-        return f"{thousands(there)} of {thousands(asked)} cells are finished"
 
     def summary(self, measure: str = TEST) -> Summary:
         """Its table, empty where no cell has the measure."""
@@ -157,15 +145,12 @@ class Sweep:
 
     @property
     def header(self) -> str:
-        """Protocol, command, how much is there, versions and commits."""
+        """Protocol, command, versions and commits."""
         recipe, folder = f"benchmarks/recipes/{self.name}.toml", f"benchmarks/results/{self.name}"
-        state = f"{self.state[0].upper()}{self.state[1:]}."
-        if len(self.results) < self.asked:
-            state = bold(state) + " What follows is of these; what cannot be told from them is left open."
         parts = [
             f"Protocol *{self.grid.protocol}*." if self.grid.protocol else "",
             f"```sh\nmslg sweep {recipe} --root DATA -o {folder}\npython benchmarks/results_pages.py  # this page\n```",
-            prose(f"The recipe says all settings, `{folder}/cells.jsonl` has the single runs. {state}"),
+            prose(f"The recipe has all settings, `{folder}/cells.jsonl` the single runs."),
             self.provenance,
         ]
         return "\n\n".join(part for part in parts if part)
