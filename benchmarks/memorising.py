@@ -7,10 +7,10 @@ heart. Every method of the paper, MSLG in its forms, the controls and later meth
     python benchmarks/memorising.py --recipes              # only writes the two recipes
 
 DATA holds cifar-10-batches-py and cifar10_student_probs.npy. Every method has two trials, learning rates 0.05 and 0.01
-with a cosine, on another seed, noise and rate (benchmarks/recipes/memorising-tuning.toml); `mslg published` and `mslg
-released` have the paper's schedule, which is part of them, and no trial. The better rate stands in the recipe that is
-written, benchmarks/recipes/memorising.toml, which is an ordinary sweep; here its cells are run in the order of their
-importance.
+with a cosine, on another seed and rate (benchmarks/recipes/memorising-tuning.toml); `mslg published`, `mslg released`
+and a control have the paper's schedule, which is part of MSLG there, and no trial. The better rate stands in the recipe
+that is written, benchmarks/recipes/memorising.toml, which is an ordinary sweep; here its cells are run in the order of
+their importance.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ PUBLISHED = Row(
     tuned=False,
 )
 RELEASED = Row("mslg released", 'name = "mslg", preset = "released"', ('paper = "mslg"',), tuned=False)
+SCHEDULED = Row("cross-entropy, the paper's schedule", 'name = "cross-entropy"', tuned=False)  # what the schedule does
+LABELS_FIXED = ablation("label rate 0", ", label_rate = 0.0")  # what the loss does
 DEFAULT = [
     Row("default", 'name = "cross-fitted"'),
     Row("default, label learning", 'name = "cross-fitted", preset = "meta"'),
@@ -73,6 +75,7 @@ DECIDING = [
     of_paper("cross-entropy"),
     PUBLISHED,
     RELEASED,
+    SCHEDULED,
     Row("mslg", 'name = "mslg"', ('paper = "mslg"',)),
     simple("gold-correction"),
     simple("noisy-then-clean"),
@@ -101,7 +104,7 @@ OTHERS = [
 ABLATIONS = [
     ablation("L_c,1", ', loss = "forward-kl"'),
     ablation("no entropy loss", ", entropy_weight = 0.0"),
-    ablation("label rate 0", ", label_rate = 0.0"),
+    LABELS_FIXED,
     ablation("look-ahead 0.002", ", look_ahead = 0.002"),
     ablation("warm-up 1", ", warm_up = 1"),
     ablation("warm-up 14", ", warm_up = 14"),
@@ -123,6 +126,7 @@ COLUMNS = {
     "clean": ("uniform", 0.0, UNIFORM, "clean-0"),
 }
 FIRST = ("uniform-40", "feature-40", "released-80", "feature-80")  # columns that decide
+ABLATED = ("uniform-40", "released-80")
 
 
 class Phase(NamedTuple):
@@ -137,13 +141,13 @@ class Phase(NamedTuple):
 PHASES = [
     Phase("regime", DECIDING[:1], (*FIRST, "uniform-80", "uniform-60"), [0]),
     Phase("default", DEFAULT, list(COLUMNS), [0]),
-    Phase("paper", [PUBLISHED, RELEASED], FIRST, [0]),
+    Phase("paper", [PUBLISHED, RELEASED, SCHEDULED, LABELS_FIXED], FIRST, [0]),
     Phase("deciding", DECIDING, FIRST, [0]),
     Phase("columns", DECIDING, list(COLUMNS), [0]),
-    Phase("ablations", ABLATIONS, ("uniform-40", "released-80"), [0]),
+    Phase("ablations", ABLATIONS, ABLATED, [0]),
     Phase("second", [*DEFAULT, *DECIDING], list(COLUMNS), [1]),
     Phase("others", OTHERS, list(COLUMNS), [0]),
-    Phase("ablated", ABLATIONS, ("uniform-40", "released-80"), [1]),
+    Phase("ablated", ABLATIONS, ABLATED, [1]),
     Phase("more", OTHERS, list(COLUMNS), [1]),
     Phase("four", [*DEFAULT, *DECIDING], list(COLUMNS), [2, 3]),
 ]

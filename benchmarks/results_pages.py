@@ -70,7 +70,8 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
     """Write the pages; returns their paths."""
     sweeps = {name: read(name, results, recipes).finished_part() for name in LINES}
     docs.mkdir(parents=True, exist_ok=True)
-    chosen, study = (read(name, results, recipes) for name in ("features-chosen", "study"))
+    names = ("features-chosen", "study", "memorising")
+    chosen, study, memorised = (read(name, results, recipes) for name in names)
     of_sweeps: dict[str, Callable[[Sweep], str]] = {
         "features": lambda sweep: features.page(sweep, chosen, docs),
         "tuning": lambda sweep: tuning.page(sweep, sweeps["features"], study, results / "exploration.md"),
@@ -79,9 +80,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
     }
     texts = {
         **{name: page(sweeps[name]) if sweeps[name].results else not_run(name) for name, page in of_sweeps.items()},
-        "memorising": memorising.page(
-            *(read(name, results, recipes) for name in ("memorising", "memorising-tuning")), docs
-        ),
+        "memorising": memorising.page(memorised, read("memorising-tuning", results, recipes), docs),
         "ladder": ladder.page(
             sweeps["ladder"], *(read(f"ladder-{name}", results, recipes) for name in ("published", "pixels"))
         ),
@@ -90,7 +89,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
         "any-model": any_model.page(results),
         "robustness": robustness.page(results),
         "label-learning": label_learning.page(results),
-        "index": index(sweeps, results, docs),
+        "index": index(sweeps, memorised, results, docs),
     }
     paths = []
     for name, text in texts.items():
@@ -105,7 +104,7 @@ def not_run(name: str) -> str:
     return f"# {LINES[name][0]}\n\nNot run yet: `{command}`."
 
 
-def index(sweeps: dict[str, Sweep], results: Path, docs: Path) -> str:
+def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path) -> str:
     """The scorecard, the paper's claims, and what tables there are."""
     lines = [f"- [{title}]({name}.md): {words}." for name, (title, words) in {**FIRST, **LINES, **MORE}.items()]
     about = prose(
@@ -115,7 +114,8 @@ def index(sweeps: dict[str, Sweep], results: Path, docs: Path) -> str:
         "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
     parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
-    claims = paper_claims.section(*(sweeps[name] for name in ("features", "ablations", "clean-samples")))
+    names = ("features", "ablations", "clean-samples")
+    claims = paper_claims.section(*(sweeps[name] for name in names), memorised.finished_part(least=2))
     tables = ["## The tables", "\n".join(lines), about]
     return "\n\n".join(["# Results", *parts, *claims, *tables, *rerun.section(results)])
 

@@ -13,6 +13,7 @@ PLAIN = "cross-entropy"
 FORMS = ("mslg published", "mslg released", "mslg")
 BASE, ABLATED = "mslg released", "released, "  # rows that change one thing begin with the latter
 SEVERAL = 2  # seeds, at least, for intervals
+ENOUGH = 5  # of the ten other methods, at least, for a claim about all of them
 
 
 def claims(sweep: Sweep) -> list[str]:
@@ -38,7 +39,7 @@ def claims(sweep: Sweep) -> list[str]:
 def _against_the_ten(sweep: Sweep, kind: str, title: str, says: str) -> list[str]:
     columns = [name for name in sweep.columns if sweep.noise(name)[0].startswith(kind) and sweep.noise(name)[1] > 0]
     forms, ten = [form for form in FORMS if form in sweep.rows], the_ten(sweep)
-    if not columns or not forms or not ten:
+    if not columns or not forms or len(ten) < ENOUGH:
         return []
     lines = []
     for form in forms:
@@ -101,11 +102,11 @@ def ablations(whole: Sweep) -> list[str]:
     """Rows that change one thing, in the columns and seeds that all of them have."""
     rows = [row for row in whole.rows if row.startswith(ABLATED)]
     begun = [column for column in whole.columns if any(key[0] in rows and key[1] == column for key in whole.results)]
-    part = whole.only([BASE, *rows], begun).finished_part(least=1 + len(rows))
-    if not part.results:
+    part = whole.only([BASE, *rows], begun).finished_part(least=2)
+    if BASE not in part.rows:
         return []
     lines = []
-    for row in rows:
+    for row in part.rows[1:]:
         found, labels = part.minus(row, BASE), part.minus(row, BASE, TABLE)
         words = [f"{with_interval(found.get(name))} ({with_interval(labels.get(name))})" for name in part.columns]
         lines.append([row.removeprefix(ABLATED), *words])

@@ -9,7 +9,8 @@ from itertools import pairwise
 from mslg.sweeps.table import Difference
 
 from .clean_samples import ENOUGH, NEAR, from_where, nearly, sizes
-from .memorising_claims import best_of_ten
+from .memorising_claims import ENOUGH as OTHERS
+from .memorising_claims import best_of_ten, the_ten
 from .sweep import Sweep
 from .words import listed, prose, signed
 
@@ -25,13 +26,13 @@ PARTS = {
 }
 
 
-def section(features: Sweep, ablations: Sweep, clean: Sweep) -> list[str]:
-    """The claims, with what the tables on frozen features show."""
+def section(features: Sweep, ablations: Sweep, clean: Sweep, memorised: Sweep) -> list[str]:
+    """The claims, with what the tables show."""
     if not (features.results and ablations.results and clean.results):
         return []
     lines = [
-        *_structured(features),
-        *_uniform(features),
+        *_structured(features, memorised),
+        *_uniform(features, memorised),
         *_rate(features),
         *(line for row in PARTS for line in _part(ablations, row)),
         *_enough(clean),
@@ -81,17 +82,28 @@ def _against_ten(sweep: Sweep, columns: Sequence[str]) -> tuple[list[Difference]
     return [each for _, each in pairs.values()], told
 
 
-def _structured(sweep: Sweep) -> list[str]:
+def _memorised(sweep: Sweep, kind: str) -> str:
+    """The same where networks memorise, if enough of the ten have been run there."""
+    found, told = _against_ten(sweep, _columns(sweep, kind)) if len(the_ten(sweep)) >= OTHERS else ([], "")
+    if not found:
+        return ""
+    seeds = f"{len(sweep.grid.seeds)} seed{'s' if len(sweep.grid.seeds) > 1 else ''}"
+    above = sum(each.mean > 0 for each in found)
+    return f" Where networks memorise, above the best in {above} of {len(found)} columns ({seeds}): {told}."
+
+
+def _structured(sweep: Sweep, memorised: Sweep) -> list[str]:
     found, told = _against_ten(sweep, _columns(sweep, "feature-dependent"))
-    says = "MSLG is the best of eleven methods under feature-dependent noise."
-    return [_line(says, verdict(found), told, "features")] if found else []
+    says, more = "MSLG is the best of eleven methods under feature-dependent noise.", _memorised(memorised, "feature")
+    return [_line(says, verdict(found), told, "features") + more] if found else []
 
 
-def _uniform(sweep: Sweep) -> list[str]:
+def _uniform(sweep: Sweep, memorised: Sweep) -> list[str]:
     found, told = _against_ten(sweep, _columns(sweep, "uniform"))
     near = sum(each.mean > -SHORTLY for each in found)
     words = _counted(near, len(found), f"columns at most {SHORTLY:.0f} points behind")
-    return [_line("Under uniform noise it falls shortly behind.", words, told, "features")] if found else []
+    more = _memorised(memorised, "uniform")
+    return [_line("Under uniform noise it falls shortly behind.", words, told, "features") + more] if found else []
 
 
 def _rate(sweep: Sweep) -> list[str]:
