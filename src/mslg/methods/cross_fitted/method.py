@@ -186,8 +186,9 @@ class CrossFitted(FoldNetworks):
             self._finish_second_stage(data)
             self._enter(2)
         if self.stage == 2 and self._refines:
-            part = (epoch - self.starts[2]) / (self.task.epochs - self.starts[2])
-            self.own.begin_epoch(part, data.own(), self.table.given, self._displaced)
+            length = self.task.epochs - self.starts[2]
+            part, steps = (epoch - self.starts[2]) / length, length * self.steps
+            self.own.begin_epoch(part, steps, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
