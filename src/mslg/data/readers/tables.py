@@ -35,7 +35,8 @@ def read_csv(path: Path, **how: Any) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_csv(regular(path), **how)
+        table: pd.DataFrame = pd.read_csv(regular(path), **how)
+        return table
     except Exception as error:  # likewise
         raise ValueError(f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8)") from error
 
@@ -47,7 +48,8 @@ def read_excel(path: Path, **how: Any) -> pd.DataFrame:
     with zipfile.ZipFile(regular(path)) as archive:
         refuse_bomb(path, sum(entry.file_size for entry in archive.infolist()))
     try:
-        return pd.read_excel(path, engine="openpyxl", **how)
+        table: pd.DataFrame = pd.read_excel(path, engine="openpyxl", **how)
+        return table
     except ImportError as error:
         raise ImportError(
             f"{path} is an Excel file; to read it: pip install 'mslg[excel]', or save it as .csv"
