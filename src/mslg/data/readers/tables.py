@@ -21,13 +21,22 @@ def read_parquet(path: Path) -> pd.DataFrame:
     """The table in a Parquet file."""
     import pandas as pd
 
+    accounted_for(path)
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # a damaged file makes pyarrow raise nearly anything
+        raise ValueError(f"{path} cannot be read as Parquet ({error})") from error
+
+
+def accounted_for(path: Path) -> Path:
+    """The path of a Parquet file, unless its table takes far more memory than its size can account for."""
     try:
         about = pq.read_metadata(regular(path))
         refuse_bomb(path, 8 * about.num_rows * about.num_columns)  # a column of one value takes no space in the file
         refuse_bomb(path, _written_out(path, about))
-        return pd.read_parquet(path)
-    except Exception as error:  # a damaged file makes pyarrow raise nearly anything
+    except Exception as error:  # likewise
         raise ValueError(f"{path} cannot be read as Parquet ({error})") from error
+    return path
 
 
 def read_csv(path: Path, **how: Any) -> pd.DataFrame:
