@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ from ...training.losses import (
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import fit_weights, floored
+from .class_shares import ClassShares, clean_shift, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
@@ -68,10 +69,14 @@ HELD = 2**24  # predictions kept in double precision while a matrix is fitted to
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
+CLEAN_SHARES = {
+    "between": 0.5,
+    "training": 0.0,
+    "clean": 1.0,
+}  # how near the deployed network's class shares are to them
+RARE = 2.0  # nats by which a class may be rarer among the noisy than among the clean samples before these are shifted
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
-
-ClassShares = Literal["between", "training", "clean"]
 
 
 class CrossFitted(FoldNetworks):
@@ -303,7 +308,7 @@ class CrossFitted(FoldNetworks):
             scalars["clean/loss"] = self.move_labels(batch, clean)
         if self._refines:
             with evaluating(self.network):
-                predicted = call(self.network, batch.inputs).float() + self._shift(torch.float32)
+                predicted = call(self.network, batch.inputs).float() + noisy_shift(self.offset, self.class_shares)
             self.own.remember(batch.index, predicted.softmax(1))
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
@@ -313,10 +318,11 @@ class CrossFitted(FoldNetworks):
             assert isinstance(inputs, Tensor)
             inputs, target = mixed(inputs, target, (size, len(clean.index)))
         logits = call(self.network, inputs)
-        noisy = (logits[:size] + self._shift(logits.dtype)).log_softmax(1)
+        noisy = (logits[:size] + noisy_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
         loss = soft_cross_entropy(noisy, target[:size]).mean()
-        verified = soft_cross_entropy(logits[size:].log_softmax(1), target[size:]).mean()
-        self.descend(self.optimizer, loss + self.clean_weight * verified)
+        verified = (logits[size:] + clean_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
+        clean_loss = soft_cross_entropy(verified, target[size:]).mean()
+        self.descend(self.optimizer, loss + self.clean_weight * clean_loss)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
@@ -328,11 +334,6 @@ class CrossFitted(FoldNetworks):
         """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
         return self.own_weight > 0 and self.mixes
 
-    def _shift(self, dtype: torch.dtype) -> Tensor:
-        """What turns the network's logits into those of the noisy samples' class shares."""
-        share = {"between": 0.5, "training": 0.0, "clean": 1.0}[self.class_shares]
-        return share * self.offset.to(dtype)
-
     def _learns_labels(self, epoch: int) -> bool:
         """Whether labels move in this epoch: not in the first third of stage 3, where the network knows little."""
         start = 0 if self.task.warm else self.starts[2] + (self.task.epochs - self.starts[2]) // 3
@@ -340,7 +341,7 @@ class CrossFitted(FoldNetworks):
 
     def move_labels(self, batch: Batch, clean: Batch) -> Tensor:
         """Move the label logits of a batch against the derivative of its predictions along the clean gradient."""
-        shift, weight = self._shift(torch.float32), self.offset.float().exp()[clean.label]
+        shift, weight = noisy_shift(self.offset, self.class_shares), self.offset.float().exp()[clean.label]
         direction, clean_loss = label_direction(self.engine, self.network, batch, clean, shift, weight)
         # The largest so far: once the network fits the clean samples, what is left of their gradient is no evidence,
         # and steps that are always of one length would follow it all the same.
