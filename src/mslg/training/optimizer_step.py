@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,7 @@ def take_step(optimizer: Optimizer) -> None:
 
 
 @cache
-def _unwrapped_step(kind: type[Optimizer]) -> Callable[[Optimizer], object]:
+def _unwrapped_step(kind: Any) -> Any:
     return inspect.unwrap(kind.step)
 
 

@@ -361,7 +361,7 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer changes, so
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer changes:
         that of all samples is computed once, unless they are very many."""
         few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
         if self._posterior is None and self.stage == 2 and few:
