@@ -3,8 +3,8 @@
 In the common Conv → BatchNorm → ReLU chain autograd saves two tensors of the same size per layer: the input of the
 batch norm and the output of the ReLU. The second follows from the first by element-wise kernels, so it is recomputed
 where a pass over the graph needs it; so is the end of a residual block, ReLU(BatchNorm + input of the block).
-Recomputed values are bit-identical: the same kernels run on the same numbers. The latest one is kept, because the layers
-around it need it one after the other.
+Recomputed values are bit-identical: the same kernels run on the same numbers. The latest one is kept: the layers around
+it need it one after the other.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _value(node: Any) -> Tensor:
         weight, bias = (None if source is None else source.variable for source, _ in node.next_functions[1:])
         return F.batch_norm(node._saved_input, None, None, weight, bias, True, 0.0, node._saved_eps)
     if node.name() == "ReluBackward0":
-        return node._saved_result.clone()
+        result: Tensor = node._saved_result
+        return result.clone()
     (first, _), (second, _) = node.next_functions
     value = _value(first)
     other: Tensor = second._saved_result if second.name() == "ReluBackward0" else _value(second)
