@@ -35,7 +35,7 @@ from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object, ranks
+from ...runtime.distributed import averaged, broadcast_object
 from ...training.losses import (
     cross_entropy,
     forward_cross_entropy,
@@ -363,16 +363,7 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer
-        changes, so that of all samples is computed once, unless they are very many."""
-        few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
-        if self._posterior is None and self.stage == 2 and few:
-            self._posterior = self._log_posterior(torch.arange(len(self.table.given), device=self.task.device))
-        return self._log_posterior(index) if self._posterior is None else self._posterior.index_select(0, index)
-
-    _posterior: Tensor | None = None  # of all samples; no state: it follows from the tables
-
-    def _log_posterior(self, index: Tensor) -> Tensor:
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
         columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
         return columns.float()[self.table.given[index]] + self._weighed(index)
 
@@ -422,7 +413,6 @@ class CrossFitted(FoldNetworks):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
-        self._posterior = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
