@@ -108,7 +108,8 @@ def _execute(prepared: Prepared, options: Options, folder: Path | None, logs: Lo
     _announce(prepared, position)
     comparison = None
     if options.compare:
-        comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder)
+        test = prepared.evaluation.test
+        comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder, test)
         comparison.announce(budget=options.time_budget)
     stopped = _train(prepared, options, logs, run, records, position, begun)
     outcome = _conclude(prepared, run, records, position, stopped=stopped)
