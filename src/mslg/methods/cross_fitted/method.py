@@ -250,8 +250,6 @@ class CrossFitted(FoldNetworks):
         matrix, found = expectation_maximisation((lambda: held) if small else pieces, start, shares)
         if (pairs := samples.pairs()) is not None:
             matrix = smoothed_by_best_prior(*pairs, self.task.classes, matrix)[0]
-        else:
-            matrix = (matrix + start) / 2
         self.transition.copy_(matrix)
         self.offset.copy_((found / shares).log())
 
