@@ -44,6 +44,7 @@ log = logging.getLogger("mslg")
 PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT", "packaged": "DEFAULT"}
 HASHED = 100_000  # files: in larger sets path, size and time stand for the content, as reading all of it takes hours
 SAVED_EVERY = 5.0  # seconds of computing that a kill may cost
+MEASURED = 4  # batches that the estimate of the time rests on
 ON_CPU, ON_GPU = 16, 128  # samples per forward pass: on a CPU, activations should fit into its cache
 
 
@@ -181,6 +182,7 @@ def _compute(
     network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     waiting: list[np.ndarray[Any, Any]] = []
     done, saved, trial = 0, time.monotonic(), ThreadTrial()
+    measured: tuple[float, int] | None = None  # since when, and how many were done
 
     def save() -> None:
         rows = np.concatenate(waiting)
@@ -195,9 +197,13 @@ def _compute(
                 waiting.append(recorded[0].flatten(1).float().cpu().numpy())
                 done += len(waiting[-1])
                 bar.advance(len(waiting[-1]))
-                if done == len(waiting[-1]) < len(positions):  # the first batch
-                    left = (time.monotonic() - saved) / done * len(positions)
-                    log.info("plan: this takes %s", range_in_words(left / 2, 2 * left))
+                if trial.decided and measured is None:
+                    measured = time.monotonic(), done
+                elif (
+                    measured is not None and done - measured[1] == MEASURED * batch_size < len(positions) - measured[1]
+                ):
+                    left = (time.monotonic() - measured[0]) / (done - measured[1]) * (len(positions) - done)
+                    log.info("plan: this takes %s", range_in_words(left / 1.5, 2 * left))
                 if time.monotonic() - saved > SAVED_EVERY:
                     save()
                     saved = time.monotonic()
