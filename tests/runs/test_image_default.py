@@ -105,5 +105,5 @@ def test_missing_clean_samples_are_said_before_features_are_computed(
     trees.image_folder(tmp_path / "photos", each=2)
     monkeypatch.setattr(run_data, "extract", lambda *_, **__: pytest.fail("features were computed"))
     settings = Settings(data=Data(source=str(tmp_path / "photos"), features="mlp"))
-    with pytest.raises(ValueError, match="needs clean samples and there are none; .* mslg start DATA"):
+    with pytest.raises(ValueError, match=r"needs clean samples and there are none; .*mslg start DATA"):
         run_data.open_run_data(settings)

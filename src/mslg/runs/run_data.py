@@ -22,7 +22,7 @@ from .settings import Data, Options, Settings
 
 NO_CLEAN_SET = (
     "clean samples and there are none; pass clean= (--clean): a set of verified samples (mslg start DATA makes one of "
-    '100 random samples), a number of verified samples to take out of the data, or "auto" to use low-loss samples instead'
+    '100 random samples), a number of verified samples to take out of the data, or "auto" to use low-loss ones instead'
 )
 
 
