@@ -2,6 +2,7 @@
 
     python benchmarks/chaos.py                       # all parts, about half an hour of a core of its own
     python benchmarks/chaos.py --part hostile -n 200 # one of them
+    python benchmarks/chaos.py --again               # the trials that ended with a problem, after it has been solved
     python benchmarks/chaos.py --summary             # writes benchmarks/results/chaos.json from what has been done
 
 Every trial has a number and a seed, and is a line of FOLDER/trials.jsonl; started again, only the missing ones are
@@ -218,30 +219,35 @@ class Chaos:
 
     def make(self, part: str, count: int) -> None:
         """The trials of a part that are missing."""
-        there = sum(trial["n"] for trial in self.done() if trial["part"] == part)
-        trial: Callable[[int, Path], dict[str, Any]] = getattr(self, part.replace(" ", "_"))
-        number = sum(1 for each in self.done() if each["part"] == part)
+        own = [each for each in self.done() if each["part"] == part]
+        there, number = sum(max(1, each["n"]) for each in own), len(own)
         while there < count:
-            place = self.folder / "trial"
-            shutil.rmtree(place, ignore_errors=True)
-            outcome = {
-                "part": part,
-                "seed": self.seed,
-                "number": number,
-                "n": 1,
-                "problems": [],
-                **trial(number, place),
-            }
+            outcome = self._trial(part, number)
             with self.ledger.open("a") as file:
                 file.write(json.dumps(outcome) + "\n")
-            if outcome["problems"]:
-                kept = self.folder / "kept" / f"{part}-{number}"
-                shutil.rmtree(kept, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    shutil.copytree(place, kept, symlinks=True, ignore=_pipes)
-                print(part, number, outcome, flush=True)
             there += max(1, outcome["n"])
             number += 1
+
+    def again(self) -> None:
+        """The trials that ended with a problem, once more: after it has been solved."""
+        trials = self.done()
+        for place, before in enumerate(trials):
+            if before["problems"]:
+                trials[place] = self._trial(before["part"], before["number"]) | {"first": before["problems"]}
+                self.ledger.write_text("".join(json.dumps(each) + "\n" for each in trials))
+
+    def _trial(self, part: str, number: int) -> dict[str, Any]:
+        trial: Callable[[int, Path], dict[str, Any]] = getattr(self, part.replace(" ", "_"))
+        place = self.folder / "trial"
+        shutil.rmtree(place, ignore_errors=True)
+        outcome = {"part": part, "seed": self.seed, "number": number, "n": 1, "problems": [], **trial(number, place)}
+        if outcome["problems"]:
+            kept = self.folder / "kept" / f"{part}-{number}"
+            shutil.rmtree(kept, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                shutil.copytree(place, kept, symlinks=True, ignore=_pipes)
+            print(part, number, outcome, flush=True)
+        return outcome
 
     # --- kills
 
@@ -597,7 +603,8 @@ def summary(trials: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     for part in PARTS:
         own = [trial for trial in trials if trial["part"] == part]
         problems = Counter(problem for trial in own for problem in trial["problems"])
-        parts[part] = {"trials": sum(trial["n"] for trial in own), "problems": dict(problems)}
+        solved = Counter(problem for trial in own for problem in trial.get("first", ()))
+        parts[part] = {"trials": sum(trial["n"] for trial in own), "problems": dict(problems), "solved": dict(solved)}
         parts[part]["kinds"] = len({trial.get("kind") for trial in own})
     errors = [trial for trial in trials if trial["part"] == "damage" and trial["error"]]
     parts["damage"] |= {"errors": len(errors), "named": sum(trial["named"] for trial in errors)}
@@ -611,6 +618,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, help="trials of each part; by default those of the docs")
     parser.add_argument("-o", "--output", type=Path, default=Path("chaos"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="repeat the trials that ended with a problem")
     parser.add_argument("--summary", action="store_true")
     given = parser.parse_args()
     chaos = Chaos(given.output, given.seed)
@@ -621,7 +629,9 @@ def main() -> None:
         for name in ("fitting.fit", "fitting.review_next", "review.report.render", "review.cleaned.write", "cli.app"):
             importlib.import_module(f"mslg.{name}")
         import_all(chaos.folder / "imports")
-        for tenth in range(1, 11):  # in turns, so that a run that is stopped has tried something of everything
+        if given.again:
+            chaos.again()
+        for tenth in () if given.again else range(1, 11):  # in turns: one that is stopped has tried all parts
             for part in given.part or PARTS:
                 chaos.make(part, (given.n or PARTS[part]) * tenth // 10)
     found = summary(chaos.done(), given.seed)

@@ -3,14 +3,16 @@
     python benchmarks/results_pages.py
 
 Reads benchmarks/results/<sweep>/{recipe.toml,cells.jsonl} and benchmarks/results/*.json, and writes docs/results/*.md
-and *.svg (but for digits.md, which benchmarks/digits_table.py writes), and the tables of a step's cost into
-docs/speed.md and README.md, and those of very many samples into docs/scale.md. The same cells give the same bytes. A
-sweep that is not finished, or not started, gives a page that says so.
+and *.svg (but for digits.md, which benchmarks/digits_table.py writes), and, between marks, the tables of a step's cost
+into docs/speed.md and README.md, the verdict of the robustness suite into README.md and docs/choosing.md, and the
+tables of very many samples into docs/scale.md. The same cells give the same bytes. Tables show rows and columns that
+are complete.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from pages import (
@@ -18,12 +20,16 @@ from pages import (
     any_model,
     clean_samples,
     features,
+    full_protocol,
     issues,
     label_learning,
     ladder,
-    pixels,
+    memorising,
+    paper_claims,
+    rerun,
     robustness,
     scale,
+    scorecard,
     step_cost,
     tuning,
 )
@@ -32,39 +38,58 @@ from pages.words import prose
 
 ROOT = Path(__file__).parent.parent
 RESULTS, RECIPES, DOCS = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "recipes", ROOT / "docs" / "results"
+PACKAGED = ROOT / "src" / "mslg" / "runs" / "recipes"
 SCALE = ROOT / "docs" / "scale.md"
 WITH_COSTS = ROOT / "docs" / "speed.md", ROOT / "README.md"
+WITH_VERDICT = {ROOT / "README.md": "docs/results", ROOT / "docs" / "choosing.md": "results"}  # where they find results
 MADE = "<!-- Made by benchmarks/results_pages.py. -->"
 LINES = {
     "features": ("The paper's Table 1 on frozen features", "every method and control on 13 noises, beside the paper"),
     "tuning": ("How the settings were chosen", "settings of every method, on held-out training samples"),
     "clean-samples": ("How many clean samples?", "accuracy over 50 to 5,000 clean samples at three noise ratios"),
     "ablations": ("Ablations", "the paper's design claims, each tested by changing one thing"),
-    "pixels": ("CIFAR-10 pixels, small", "the same question for a small network that learns its own features"),
     "ladder": ("The ladder of cheaper steps", "what each cheaper way to the labels costs in accuracy"),
+}
+FIRST = {
+    "robustness": (
+        "Robustness of the default",
+        "against seven controls and other methods, in every setting",
+    ),
+    "label-learning": ("What label learning adds", "the default with and without MSLG's meta-gradient"),
+    "memorising": ("Networks that memorise", "the paper's regime on small images: every method, MSLG in three forms"),
+}
+MORE = {
+    "issues": ("The issue list", "which list finds wrong labels best, and whether its error rate holds"),
+    "any-model": ("Any model's probabilities", "`find_label_issues` beside cleanlab and self-confidence"),
+    "digits": ("All methods on digits", "every method with its defaults on small images, in minutes"),
+    "full-protocol": ("The full protocol", "the paper's experiments at their own scale: what a GPU owner can add"),
 }
 
 
 def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -> list[Path]:
     """Write the pages; returns their paths."""
-    sweeps = {name: read(name, results, recipes) for name in LINES}
+    sweeps = {name: read(name, results, recipes).finished_part() for name in LINES}
     docs.mkdir(parents=True, exist_ok=True)
+    names = ("features-chosen", "study", "memorising")
+    chosen, study, memorised = (read(name, results, recipes) for name in names)
+    of_sweeps: dict[str, Callable[[Sweep], str]] = {
+        "features": lambda sweep: features.page(sweep, chosen, docs),
+        "tuning": lambda sweep: tuning.page(sweep, sweeps["features"], study, results / "exploration.md"),
+        "clean-samples": lambda sweep: clean_samples.page(sweep, docs),
+        "ablations": ablations.page,
+    }
     texts = {
-        "features": features.page(sweeps["features"], read("features-chosen", results, recipes), docs),
-        "tuning": tuning.page(
-            sweeps["tuning"], sweeps["features"], read("study", results, recipes), results / "exploration.md"
-        ),
-        "clean-samples": clean_samples.page(sweeps["clean-samples"], docs),
-        "ablations": ablations.page(sweeps["ablations"]),
-        "pixels": pixels.page(sweeps["pixels"]),
+        **{name: page(sweeps[name]) if sweeps[name].results else not_run(name) for name, page in of_sweeps.items()},
+        "memorising": memorising.page(memorised, read("memorising-tuning", results, recipes), docs),
         "ladder": ladder.page(
             sweeps["ladder"], *(read(f"ladder-{name}", results, recipes) for name in ("published", "pixels"))
         ),
+        "full-protocol": full_protocol.page(results, read(full_protocol.NAME, results, PACKAGED)),
         "issues": issues.page(results),
         "any-model": any_model.page(results),
         "robustness": robustness.page(results),
         "label-learning": label_learning.page(results),
-        "index": index(sweeps),
+        "index": index(sweeps, memorised, results, docs),
     }
     paths = []
     for name, text in texts.items():
@@ -73,25 +98,26 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
     return paths
 
 
-def index(sweeps: dict[str, Sweep]) -> str:
-    """What there is, a line each."""
-    lines = [f"- [{title}]({name}.md): {words}; {sweeps[name].state}." for name, (title, words) in LINES.items()]
-    lines.insert(
-        0, "- [What label learning adds](label-learning.md): the default with and without MSLG's meta-gradient."
-    )
-    lines.insert(0, "- [Robustness of the default](robustness.md): is it ever worse than its controls?")
-    lines.append("- [The issue list](issues.md): which list finds wrong labels best, and whether its error rate holds.")
-    lines.append(
-        "- [Any model's probabilities](any-model.md): `find_label_issues` beside cleanlab and self-confidence."
-    )
-    lines.append("- [All methods on digits](digits.md): every method with its defaults on small images, in minutes.")
+def not_run(name: str) -> str:
+    """The page of a sweep without cells."""
+    command = f"mslg sweep benchmarks/recipes/{name}.toml --root DATA -o benchmarks/results/{name}"
+    return f"# {LINES[name][0]}\n\nNot run yet: `{command}`."
+
+
+def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path) -> str:
+    """The scorecard, the paper's claims, and what tables there are."""
+    lines = [f"- [{title}]({name}.md): {words}." for name, (title, words) in {**FIRST, **LINES, **MORE}.items()]
     about = prose(
         "In all of them the clean samples come out of the training set, the test set is untouched, and the last epoch",
         "counts. Differences between rows are taken seed by seed, with Student's 95 % interval; of a hundred such",
         "intervals about five leave out a zero that is true. Recipes, single runs and the commands that made them are",
         "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
-    return "\n\n".join(["# Results", "\n".join(lines), about])
+    parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
+    names = ("features", "ablations", "clean-samples")
+    claims = paper_claims.section(*(sweeps[name] for name in names), memorised.finished_part(least=2))
+    tables = ["## The tables", "\n".join(lines), about]
+    return "\n\n".join(["# Results", *parts, *claims, *tables, *rerun.section(results)])
 
 
 def main() -> None:
@@ -105,6 +131,9 @@ def main() -> None:
     if options.docs == DOCS:
         for page in WITH_COSTS:
             page.write_text(step_cost.filled(page.read_text(), options.results))
+            print(page)
+        for page, folder in WITH_VERDICT.items():
+            page.write_text(scorecard.filled(page.read_text(), options.results, folder))
             print(page)
         SCALE.write_text(scale.filled(SCALE.read_text(), options.results))
         scale.draw(options.results, DOCS / "growth.svg")

@@ -65,7 +65,7 @@ def _comparison(cells: list[dict[str, Any]]) -> list[str]:
             rows.setdefault((cell["set"], row["model"], row["verified"]), []).append(row)
     lines, lost = [], []
     for (name, model, verified), seeds in rows.items():
-        means = {measure: _means(seeds, measure) for measure in MEASURES}
+        means = {measure: means_of(seeds, measure) for measure in MEASURES}
         numbers = []
         for measure, values in means.items():
             best = max(values.values())
@@ -86,7 +86,7 @@ def _comparison(cells: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _means(seeds: list[dict[str, Any]], measure: str) -> dict[str, float]:
+def means_of(seeds: list[dict[str, Any]], measure: str) -> dict[str, float]:
     """The mean of every list; of cleanlab's, the best."""
     first = seeds[0]["cleanlab"]
     if measure == "ap":

@@ -15,7 +15,7 @@ from mslg.sweeps.paper import paper_numbers
 from mslg.sweeps.run import open_sweep
 from mslg.sweeps.table import Difference, Key, Place, Summary, difference, summary
 
-from .words import NOTHING, bold, number, prose, table, thousands
+from .words import NOTHING, number, prose, table, thousands
 
 TEST, TABLE, SUGGESTED, GIVEN = "test/accuracy", "labels/accuracy", "suggested/accuracy", "given/accuracy"
 
@@ -37,18 +37,6 @@ class Sweep:
     def columns(self) -> list[str]:
         return [column.name for column in self.grid.columns]
 
-    @property
-    def asked(self) -> int:
-        return len(self.grid.cells())
-
-    @property
-    def state(self) -> str:
-        """How much of it is there."""
-        there, asked = len(self.results), self.asked
-        if there == asked:
-            return f"all {thousands(asked)} cells are finished"
-        return f"{thousands(there)} of {thousands(asked)} cells are finished"
-
     def summary(self, measure: str = TEST) -> Summary:
         """Its table, empty where no cell has the measure."""
         if measure not in self._known:
@@ -62,6 +50,23 @@ class Sweep:
         chosen = tuple(row for row in self.grid.rows if row.name in rows)
         across = tuple(column for column in self.grid.columns if columns is None or column.name in columns)
         return replace(self, grid=replace(self.grid, rows=chosen, columns=across))
+
+    def finished_part(self, least: int = 1) -> Sweep:
+        """The largest complete table: the first columns and the first seeds, and the rows that have all of these. Rows
+        without one of them are left out; empty if fewer rows than `least` are complete in the first column."""
+        best: tuple[int, list[str], list[str], tuple[int, ...]] = (0, [], [], self.grid.seeds[:1])
+        for seeds in (self.grid.seeds[:count] for count in range(1, len(self.grid.seeds) + 1)):
+            for columns in (self.columns[:count] for count in range(1, len(self.columns) + 1)):
+                rows = [
+                    row for row in self.rows if all((row, c, seed) in self.results for c in columns for seed in seeds)
+                ]
+                size = len(rows) * len(columns) * len(seeds)
+                if len(rows) >= least and size > best[0]:
+                    best = (size, rows, columns, seeds)
+        part = self.only(best[1], best[2])
+        wanted = {(row, column, seed) for row in best[1] for column in best[2] for seed in best[3]}
+        results = {key: cell for key, cell in self.results.items() if key in wanted}
+        return replace(part, grid=replace(part.grid, seeds=best[3]), results=results)
 
     def leaders(self) -> dict[str, str]:
         """The best row of each column; of equals the first."""
@@ -118,9 +123,9 @@ class Sweep:
     @property
     def notes(self) -> str:
         """How to read its tables."""
-        about = (
-            f"Test accuracy in percent in the last epoch, mean ± standard deviation over {len(self.grid.seeds)} seeds;"
-        )
+        seeds = len(self.grid.seeds)
+        spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+        about = f"Test accuracy in percent in the last epoch, {spread};"
         words = [f"{about} bold: the best of a column."]
         if self.grid.paper is not None:
             words.append("In parentheses the paper's number, of its own data, network and protocol.")
@@ -140,16 +145,13 @@ class Sweep:
 
     @property
     def header(self) -> str:
-        """Protocol, command, how much is there, versions and commits."""
+        """Protocol, command, versions and commits."""
         recipe, folder = f"benchmarks/recipes/{self.name}.toml", f"benchmarks/results/{self.name}"
-        state = f"{self.state[0].upper()}{self.state[1:]}."
-        if len(self.results) < self.asked:
-            state = bold(state) + " What follows is of these; what cannot be told from them is left open."
         parts = [
             f"Protocol *{self.grid.protocol}*." if self.grid.protocol else "",
             f"```sh\nmslg sweep {recipe} --root DATA -o {folder}\npython benchmarks/results_pages.py  # this page\n```",
-            prose(f"The recipe says all settings, `{folder}/cells.jsonl` has the single runs. {state}"),
-            self._provenance(),
+            prose(f"The recipe has all settings, `{folder}/cells.jsonl` the single runs."),
+            self.provenance,
         ]
         return "\n\n".join(part for part in parts if part)
 
@@ -165,7 +167,9 @@ class Sweep:
         draw(found, path, title=title, colours=colour_numbers(self.grid), kind=kind)
         return True
 
-    def _provenance(self) -> str:
+    @property
+    def provenance(self) -> str:
+        """Versions and commits of its cells."""
         cells = self.results.values()
         if not cells:
             return ""

@@ -9,7 +9,7 @@ from mslg.sweeps.table import Difference, Place
 
 NOTHING = "–"  # not finished, or diverged
 # Headings of columns without numbers.
-TEXT = ("setting", "list", "model", "best other row", "verdict", "in the features' table")
+TEXT = ("stated by", "setting", "list", "model", "best other row", "verdict", "in the features' table")
 
 
 def spread(mean: float, sd: float | None, places: int = 1) -> str:

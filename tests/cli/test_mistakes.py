@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -159,6 +160,8 @@ def test_a_device_that_is_not_there() -> None:
     save()
     assert "the device 'cuda:99' cannot be used here" in refused(*FIT, "--device", "cuda:99")
     assert "the device 'abacus' cannot be used here" in refused(*FIT, "--device", "abacus")
+    if not torch.cuda.is_available():
+        assert "the device 'cuda' cannot be used here" in refused(*FIT, "--device", "cuda")
 
 
 @pytest.mark.parametrize("name", ["r.toml", "d.json"])
@@ -232,6 +235,11 @@ def test_an_unexpected_error_is_one_line_and_a_file(tmp_path: Path, monkeypatch:
     file = Path(second.split(" in ")[1].split(";")[0])
     assert "Traceback" in file.read_text()
     assert "report" in second
+
+
+def test_system_errors_are_told_without_their_number() -> None:
+    assert explain(OSError(11, "run is being written"), foreseen=True) == "run is being written"
+    assert explain(FileNotFoundError(2, "No such file", "a.npz"), foreseen=True) == "a.npz: No such file"
 
 
 def test_resuming_a_finished_run_does_nothing_and_needs_no_data() -> None:

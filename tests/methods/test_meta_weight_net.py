@@ -5,17 +5,22 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
+from mslg.cli.app import app
 from mslg.data.batch import Batch
 from mslg.methods.meta_weight_net import MetaWeightNet
 from mslg.training.schedules import cosine
 from tests.support import toy
+from tests.support.blobs import blobs
 from tests.support.method_problems import Problem, accuracy, check_resume, check_step, problem
 from tests.support.method_problems import run as train_all
 
@@ -207,3 +212,23 @@ def test_it_learns() -> None:
 def test_a_mistake_is_told_with_a_way_out(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         MetaWeightNet(toy.task(), **settings)
+
+
+def test_its_settings_in_a_folder_start_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`weight_decay` is an argument of the method and a setting of the run: it was passed twice."""
+    monkeypatch.chdir(tmp_path)
+    data, quick = blobs(), ["-q", "--no-report", "--no-compare"]
+    np.savez("data.npz", X=data.x, y=data.given, verified=data.true)
+
+    def run(*words: str) -> None:
+        result = CliRunner().invoke(app, [*words])
+        assert result.exit_code == 0, result.exception
+
+    run("fit", "data.npz", "--clean", "20", "--method", "meta-weight-net", "--epochs", "2", "-o", "run", *quick)
+    before = Path("run/model.safetensors").read_bytes()
+    Path("run/done").unlink()
+    run("fit", "-o", "run", "--resume", *quick)
+    run("fit", "--recipe", "run/config.toml", "-o", "again", *quick)
+    run("fit", "--from", "run", "-o", "next", "--epochs", "2", *quick)
+    run("review-next", "run", "-n", "2")
+    assert Path("run/model.safetensors").read_bytes() == Path("again/model.safetensors").read_bytes() == before

@@ -55,6 +55,11 @@ def test_pixels_can_be_asked_for(photos: Source, installed: bool, caplog: pytest
     assert not caplog.text
 
 
+def test_pixels_can_be_asked_for_with_a_network(photos: Source, installed: bool) -> None:
+    settings = Settings(data=Data(features="none"), network=Named("mlp"))
+    assert with_image_default(settings, photos, "cpu") == Settings(network=Named("mlp"))
+
+
 def test_with_a_gpu_the_backbone_is_fine_tuned(photos: Source, installed: bool) -> None:
     chosen = with_image_default(Settings(), photos, "cuda")
     if installed:

@@ -152,6 +152,24 @@ def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, place: float)
     assert (folder / "model.safetensors").read_bytes() == before
 
 
+def test_a_deleted_checkpoint_is_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = (run / "model.safetensors").read_bytes()
+    (run / "done").unlink()
+    shutil.rmtree(run / "checkpoint")
+    fit(run, resume=True)
+    assert "has no checkpoint, although it has trained: it starts from the beginning" in caplog.text
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_damaged_weights_in_a_folder_without_checksums(run: Path) -> None:
+    (run / "checksums.json").unlink()
+    whole = (run / "model.safetensors").read_bytes()
+    for content in (whole[:100], b"", whole[:-8], b"\xff" * 8 + whole[8:]):
+        (run / "model.safetensors").write_bytes(content)
+        with pytest.raises(ValueError, match=r"model\.safetensors"):
+            load(run)
+
+
 def test_the_previous_checkpoint_is_kept_until_the_run_is_finished(tmp_path: Path) -> None:
     kept = []
 

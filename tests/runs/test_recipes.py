@@ -183,6 +183,24 @@ def test_settings_can_be_chosen_on_a_part_of_the_training_set(tmp_path: Path) ->
     assert again["data"] == {**settings_of_a_choice()["data"], "reveal_noise": True}
 
 
+def test_a_part_of_the_test_set_is_the_same_for_every_seed(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "data.npz",
+        X=np.arange(120.0)[:, None],
+        y=np.arange(120) % 3,
+        X_test=np.arange(200.0, 260.0)[:, None],
+        y_test=np.arange(60) % 3,
+    )
+    data = {"source": str(tmp_path / "data.npz"), "test_from": "test", "test": 12}
+    parts = [open_run_data(Settings.of({"data": data, "train": {"seed": seed}}))[1].test for seed in (0, 1)]
+    assert parts[0] is not None
+    assert parts[1] is not None
+    assert parts[0].ids == parts[1].ids
+    assert torch.bincount(parts[0].label).tolist() == [4] * 3
+    (inputs,) = parts[0].store.batches([torch.arange(12)])
+    assert int(inputs.min()) >= 200
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mslg.data.open import subset
+from mslg.data.open import subset, subset_index
 from mslg.fitting.fit import fit_settings
 from mslg.runs.open_data import open_data
 
@@ -84,6 +84,19 @@ def test_a_part_of_the_training_samples_is_taken_before_the_noise() -> None:
     (theirs,) = whole.store.batches([torch.tensor([place[name] for name in one.train.ids])])
     assert torch.equal(mine, theirs)
     assert subset(whole, 300).ids == one.train.ids
+
+
+def test_noise_that_has_a_row_per_sample_has_those_of_the_part(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(3), size=60).astype(np.float32)
+    np.savez(tmp_path / "data.npz", X=np.arange(60.0)[:, None], y=np.arange(60) % 3)
+    np.save(tmp_path / "student.npy", probabilities)
+    told = {"source": str(tmp_path / "data.npz"), "subset": 12, "noise": "feature-dependent-released", "rate": 0.5}
+    whole = open_data(told, noise_settings={"probabilities": str(tmp_path / "student.npy")}).train
+    kept = subset_index(open_data({"source": told["source"]}).train, 12).numpy()
+    part = open_data(told, noise_settings={"probabilities": probabilities[kept]}).train
+    assert torch.equal(whole.label, part.label)
+    assert not torch.equal(whole.label, open_data({**told, "noise": None}).train.label)
 
 
 @pytest.mark.parametrize("count", [1, 1301, 0.5])

@@ -62,3 +62,32 @@ def test_a_process_excludes_itself(tmp_path: Path) -> None:
     with locks.writing(tmp_path):
         pass
     assert os.listdir(tmp_path) == [".lock"]  # noqa: PTH208
+
+
+SLOW = """
+import fcntl, json, sys, time
+file = open(sys.argv[1] + "/.lock", "a+")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+time.sleep(0.2)
+if sys.argv[2] == "begins":
+    print(json.dumps({"host": "here", "pid": 4711, "since": "now"}), file=file, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("what", ["begins", "ends"])
+def test_a_holder_between_its_lock_and_its_name_is_waited_for(tmp_path: Path, what: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path), what], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    try:
+        if what == "begins":
+            with pytest.raises(locks.FolderInUse, match="by process 4711 on here"), locks.writing(tmp_path):
+                pass
+        else:
+            with locks.writing(tmp_path) as stale:
+                assert stale is None
+    finally:
+        process.kill()
+        process.wait()

@@ -32,6 +32,7 @@ def with_curves(grid: Grid) -> dict[tuple[str, str, int], Finished]:
         if key[0] == "mslg":
             curves["labels/accuracy"] = [0.6, 0.6, 0.7, 0.9]
         curves["predictions/accuracy"] = [0.1, 0.2, 0.3, 0.4]
+        curves["predictions/differ"] = [0.9, 0.6, 0.5, 0.1]
         found[key] = replace(each, epochs=[0, 5, 10, 15], curves=curves)
     return found
 
@@ -56,6 +57,8 @@ def test_a_panel_for_each_column(grid: Grid) -> None:
     labels = panels(grid, results, "labels")
     assert list(labels[0].lines) == ["mslg"], "only methods with a table have its labels"
     assert list(labels[0].dashed) == ["cross entropy", "mslg"]
+    given = panels(grid, results, "given")[0].lines["mslg"]
+    assert given.mean == pytest.approx([10, 40, 50, 90]), "what differs from the given labels is not memorised"
     assert panels(grid, {}) == []
     with pytest.raises(ValueError, match=r"unknown kind of plot 'epoch'. Did you mean 'epochs'"):
         panels(grid, results, "epoch")
@@ -88,7 +91,7 @@ def test_rows_may_be_sizes_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_pictures_are_written_and_the_same_each_time(grid: Grid, tmp_path: Path, suffix: str) -> None:
     results = with_curves(grid)
-    kinds = ("epochs", "labels") if suffix == ".png" else ("epochs",)
+    kinds = ("epochs", "labels", "given") if suffix == ".png" else ("epochs",)
     for kind in kinds:
         contents = []
         for name in ("one", "two"):

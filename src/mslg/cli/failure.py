@@ -24,7 +24,7 @@ ADVICE = {
 
 def explain(error: Exception, *, foreseen: bool) -> str:
     """One message. An error that nobody has foreseen also gets a file with its traceback, and how to report it."""
-    words = printable(str(error) or type(error).__name__)
+    words = printable(_text(error) or type(error).__name__)
     if isinstance(error, MemoryError):
         return f"there is too little memory for this ({words}); use less data, or a machine with more"
     if foreseen and str(error):
@@ -37,6 +37,13 @@ def explain(error: Exception, *, foreseen: bool) -> str:
     line = f"unexpected: {kind}{' '.join(words.split())[:500]}"
     report = "please report it with this file, as an issue of the project"
     return f"{line}\nthe traceback is in {where}; {report}" if where else line
+
+
+def _text(error: Exception) -> str:
+    """Without the number of a system error, which tells a user nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _written(error: Exception) -> Path | None:

@@ -13,7 +13,7 @@ from ..registry import expect_name
 if TYPE_CHECKING:
     from ..sweeps.grid import Axis
 
-KINDS = ("epochs", "labels", "clean")
+KINDS = ("epochs", "labels", "given", "clean")
 
 
 def plot(
@@ -24,8 +24,8 @@ def plot(
     kind: Annotated[
         str,
         typer.Option(
-            help="epochs: test accuracy over epochs; labels: correct labels over epochs; clean: accuracy over the "
-            "number of clean samples."
+            help="epochs: test accuracy over epochs; labels: correct labels over epochs; given: how many given labels "
+            "are predicted, over epochs; clean: accuracy over the number of clean samples."
         ),
     ] = "epochs",
     row: Annotated[list[str] | None, typer.Option(help="Draw only this row. Can be repeated.")] = None,

@@ -8,6 +8,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +24,13 @@ class Batch:
         index: (batch,) int64 position of each sample in its source, the key of every per-sample table.
         inputs: a tensor of shape (batch, ...), or a tuple, list or dict of such tensors.
         label: (batch,) int64 given labels; in a clean batch, the verified ones.
+        host_index: the index once more, on the host: rows can be chosen by it without waiting for a device.
     """
 
     index: Tensor
     inputs: Inputs
     label: Tensor
+    host_index: npt.NDArray[np.int64] | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on another device."""
@@ -37,7 +41,12 @@ class Batch:
                 tensor = tensor.pin_memory()  # only copies from pinned memory are asynchronous
             return tensor.to(device, non_blocking=True)
 
-        return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label))
+        return Batch(move(self.index), map_inputs(move, self.inputs), move(self.label), self.host_index)
+
+    def at(self, rows: slice) -> Batch:
+        """Some of the samples."""
+        host = None if self.host_index is None else self.host_index[rows]
+        return Batch(self.index[rows], map_inputs(itemgetter(rows), self.inputs), self.label[rows], host)
 
     def microbatches(self, count: int) -> list[Batch]:
         """Up to `count` micro-batches of nearly equal size, at least 2 samples each: batch norm cannot take fewer."""
@@ -45,8 +54,7 @@ class Batch:
         if count == 1:
             return [self]
         bounds = [len(self.index) * number // count for number in range(count + 1)]
-        slices = [slice(start, stop) for start, stop in pairwise(bounds)]
-        return [Batch(self.index[part], map_inputs(itemgetter(part), self.inputs), self.label[part]) for part in slices]
+        return [self.at(slice(start, stop)) for start, stop in pairwise(bounds)]
 
 
 def map_inputs(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:

@@ -69,9 +69,12 @@ class CleanBatches:
 def _shuffled(count: int, size: int, seed: int, epoch: int, position: int) -> Iterator[Tensor]:
     # A function, not a method: an iterator with a reference to its CleanBatches would keep the worker processes alive.
     size = min(size, count)
+    shuffled = -1
     while True:
         round_, within = divmod(position, count // size)
-        order = torch.randperm(count, generator=generator(seed, "clean order", epoch, round_))
+        if round_ != shuffled:
+            order = torch.randperm(count, generator=generator(seed, "clean order", epoch, round_))
+            shuffled = round_
         yield order[within * size : (within + 1) * size]
         position += 1
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,15 +47,18 @@ def _parts(store: InputStore) -> Iterator[Any]:
 
 
 def _files(store: ImageStore) -> Iterator[bytes]:
-    """Sizes, not times: a copied file has another time."""
-    sizes = np.empty(len(store), dtype=np.int64)
-    for position in range(len(store)):
-        try:
-            sizes[position] = store.path(position).stat().st_size
-        except OSError:
-            sizes[position] = -1
+    """Sizes, not times: a copied file has another time. The content of all of them is compared as it is read."""
+    paths = [os.path.join(store.folder, path) for path in store.paths.to_pylist()]  # noqa: PTH118 - a tenth of the time
+    sizes = np.fromiter(map(_size, paths), dtype=np.int64, count=len(paths))
     yield sizes.tobytes()
     count = min(len(store), MOST, max(1, int(SAMPLED * len(store))))
     for position in np.linspace(0, len(store) - 1, count).astype(int).tolist():
         if sizes[position] >= 0:
-            yield store.path(position).read_bytes()
+            yield Path(paths[position]).read_bytes()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return -1

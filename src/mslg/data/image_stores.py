@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +14,40 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..runtime.machine import processors
-from .images import EscapingPath, Frame, Unreadable, read
+from .file_checksums import FileChecksums
+from .images import EscapingPath, Frame, Unreadable, read_with_checksum
 from .stores import InputStore, TensorStore
 
 
+class Decoded(NamedTuple):
+    """Images of the same size, as uint8, and the CRC-32 of their files."""
+
+    positions: Tensor
+    pixels: Tensor
+    checksums: Tensor
+
+
 class ImageStore:
-    """Images that are decoded on each access. Their order does not depend on the number of workers."""
+    """Images that are decoded on each access. Their order does not depend on the number of workers. A file that is not
+    what it was when it was first read is an error."""
 
     def __init__(
-        self, paths: Any, folder: Path, frame: Frame, *, channels: int = 3, workers: int = 0, confined: bool = False
+        self,
+        paths: Any,
+        folder: Path,
+        frame: Frame,
+        *,
+        channels: int = 3,
+        workers: int = 0,
+        confined: bool = False,
+        seen: tuple[FileChecksums, Tensor] | None = None,
     ) -> None:
         # An arrow array, not a list: reference counting would make every worker process copy a million strings.
         self.paths = paths if isinstance(paths, pa.ChunkedArray | pa.Array) else pa.array(paths, pa.large_string())
         self.folder, self.frame, self.channels, self.workers = folder, frame, channels, workers
         self.confined = confined
+        # What has been read, and where in it these files are: the parts of a store share it.
+        self.seen, self.rows = seen or (FileChecksums(len(self.paths)), torch.arange(len(self.paths)))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -36,26 +56,33 @@ class ImageStore:
         """The images at these positions."""
         paths = self.paths.take(pa.array(positions))
         return ImageStore(
-            paths, self.folder, self.frame, channels=self.channels, workers=self.workers, confined=self.confined
+            paths,
+            self.folder,
+            self.frame,
+            channels=self.channels,
+            workers=self.workers,
+            confined=self.confined,
+            seen=(self.seen, self.rows[torch.from_numpy(positions)]),
         )
 
     def path(self, position: int) -> Path:
         """Where an image is."""
         return self.folder / str(self.paths[position].as_py())
 
-    def __getitems__(self, positions: Sequence[int]) -> Tensor | Unreadable:
-        """A stack of images as uint8. An unreadable file is returned, not raised: a DataLoader rewords exceptions."""
-        pixels = []
+    def __getitems__(self, positions: Sequence[int]) -> Decoded | Unreadable:
+        """A stack of images. An unreadable file is returned, not raised: a DataLoader rewords exceptions."""
+        images, checksums = [], []
         for position in positions:
             path = self.path(int(position))
             try:
-                image = read(path, self.frame, self.channels, self.folder if self.confined else None)
+                image = read_with_checksum(path, self.frame, self.channels, self.folder if self.confined else None)
             except EscapingPath as error:
                 image = Unreadable(str(path), str(error))
             if isinstance(image, Unreadable):
                 return image
-            pixels.append(image)
-        return torch.from_numpy(np.stack(pixels))
+            images.append(image[0])
+            checksums.append(image[1])
+        return Decoded(torch.tensor(positions), torch.from_numpy(np.stack(images)), torch.tensor(checksums))
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[Tensor]:
         for images in self._decoded(indices):
@@ -64,9 +91,16 @@ class ImageStore:
                     f"{images.path} cannot be read as an image ({images.reason}); `mslg check` lists all such files, "
                     "--corrupt skip leaves them out"
                 )
-            yield images.float().div_(255)
+            changed = self.seen.compare(self.rows[images.positions], images.checksums)
+            if bool(changed.any()):
+                path = self.path(int(images.positions[changed][0]))
+                raise ValueError(
+                    f"{path} is not what it was when this run first read it; put the old file back and resume, or "
+                    "start a new run"
+                )
+            yield images.pixels.float().div_(255)
 
-    def _decoded(self, indices: Iterable[Tensor]) -> Iterator[Tensor | Unreadable]:
+    def _decoded(self, indices: Iterable[Tensor]) -> Iterator[Decoded | Unreadable]:
         groups = iter(indices)
         first = list(islice(groups, 2))
         if self.workers == 0 or len(first) < 2:  # a single batch is faster than the start of a worker

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -26,6 +28,7 @@ ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values tha
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
 
 MOST_PIXELS = 100_000_000  # of an image: decoded, 300 MB
+MOST_BYTES = 2**30  # of its file
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -65,11 +68,12 @@ def reads_heic() -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
-    """An image file, opened but not decoded. One that would fill the memory, or is no plain file, is refused."""
+def opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+    """An image file (or its content), opened but not decoded. One that would fill the memory, or is no plain file, is
+    refused."""
     if path.suffix.lower() in HEIC:
         reads_heic()
-    with Image.open(regular(path)) as image:
+    with Image.open(regular(path) if content is None else BytesIO(content)) as image:
         refuse_huge(image)
         yield image
 
@@ -89,11 +93,20 @@ class EscapingPath(ValueError):
 
 def read(path: Path, frame: Frame | None, channels: int, inside: Path | None = None) -> Pixels | Unreadable:
     """An image as uint8 of shape (channels, height, width), in its original size if there is no frame."""
+    found = read_with_checksum(path, frame, channels, inside)
+    return found if isinstance(found, Unreadable) else found[0]
+
+
+def read_with_checksum(
+    path: Path, frame: Frame | None, channels: int, inside: Path | None = None
+) -> tuple[Pixels, int] | Unreadable:
+    """An image, and the CRC-32 of its file: of the same bytes, as the file may change at any time."""
     if inside is not None:
         refuse_escape(path, inside)
     try:
-        with opened(path) as image:
-            return pixels_of(image, frame, channels)
+        content = _content(path)
+        with opened(path, content) as image:
+            return pixels_of(image, frame, channels), crc32(content)
     except Exception as error:  # Pillow raises nearly anything on a broken file
         return Unreadable(str(path), _reason(error, path))
 
@@ -132,6 +145,14 @@ def look(path: Path, inside: Path | None = None) -> tuple[int, int] | Unreadable
         if isinstance(decoded, Unreadable):
             return decoded
     return size
+
+
+def _content(path: Path) -> bytes:
+    with regular(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise ValueError(f"a file of {size:,} bytes; at most {MOST_BYTES:,} are read")
+        return file.read()
 
 
 def refuse_huge(image: Image.Image) -> None:

@@ -57,6 +57,8 @@ def encode_known(labels: Any, classes: tuple[str, ...], count: int, name: str) -
     if labels is None:
         return None
     array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name} have the shape {array.shape}; pass one label per sample, -1 where unknown")
     if len(array) != count:
         raise ValueError(f"there are {len(array)} of {name} for {count} samples; pass one per sample, -1 where unknown")
     known = array != -1 if array.dtype.kind in "iu" else _are_known(array.tolist())

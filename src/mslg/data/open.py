@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..registry import unknown
 from .make_splits import balanced
 from .readers import DATASETS
@@ -102,6 +104,11 @@ def reading_of(settings: Mapping[str, Any], workers: int | None = None) -> Readi
 
 def subset(source: Source, count: int) -> Source:
     """A class-balanced subset of `count` samples, the same for every seed so that runs can be compared."""
+    return source.at(subset_index(source, count))
+
+
+def subset_index(source: Source, count: int) -> Tensor:
+    """The positions of that subset."""
     if not isinstance(count, int) or not 2 <= count <= len(source):
         raise ValueError(f"subset is {count}; it must be a number of training samples, from 2 to {len(source)} here")
-    return source.at(balanced(source.label, count, len(source.classes), seed=0))
+    return balanced(source.label, count, len(source.classes), seed=0)

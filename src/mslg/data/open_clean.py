@@ -14,11 +14,11 @@ import torch
 
 from ..registry import UnknownName, unknown
 from ..runtime.cells import unescaped
-from ..runtime.files import regular
 from .image_stores import ImageStore, MemoryImages, frame_of
 from .open import open_named
 from .readers.bundle import Bundle
 from .readers.options import Reading
+from .readers.tables import read_csv
 from .source import Source
 from .texts import vocabulary_of
 
@@ -57,11 +57,10 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
 
 def holds_decisions(path: Path) -> bool:
     """Whether this is a CSV with the columns id, decision and label."""
-    import pandas as pd
 
     if path.suffix != ".csv" or not path.is_file():
         return False
-    return {"id", "decision", "label"} <= set(pd.read_csv(path, nrows=0).columns)
+    return {"id", "decision", "label"} <= set(read_csv(path, nrows=0).columns)
 
 
 def decided_samples(path: Path, train: Source) -> Source | None:
@@ -71,7 +70,7 @@ def decided_samples(path: Path, train: Source) -> Source | None:
 
     if not holds_decisions(path):
         return None
-    table = pd.read_csv(regular(path), dtype=str, keep_default_na=False)
+    table = read_csv(path, dtype=str, keep_default_na=False)
     table = table.assign(**{key: table[key].map(unescaped) for key in ("id", "label")})
     table = table[table["decision"].isin(("accept", "keep", "relabel"))]
     if not len(table):

@@ -19,6 +19,7 @@ from .readers.array_files import read_npy, read_npz
 from .readers.bundle import Bundle
 from .readers.manifest import KINDS, manifest, table_of_samples
 from .readers.options import Reading
+from .readers.tables import read_csv, read_parquet
 from .source import Positions, Source, make_source
 from .stores import LabelsOnly
 
@@ -111,7 +112,7 @@ def _read_verified(path: Path, source: Source) -> Any:
     if path.suffix == ".npy" and path.exists():
         return read_npy(path)
     if path.suffix in KINDS and path.exists():
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=str)
+        table = read_parquet(path) if path.suffix == ".parquet" else read_csv(path, dtype=str)
         return _by_id(table, path.name)
     clean = open_clean(str(path), Bundle(source), reading=FILES)
     return dict(zip(clean.ids, [clean.classes[number] for number in clean.label.tolist()], strict=True))

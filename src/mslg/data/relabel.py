@@ -11,13 +11,12 @@ import numpy as np
 import torch
 
 from ..runtime.cells import unescaped
-from ..runtime.files import regular
 from .labels import encode_labels
-from .readers.tables import read_parquet
+from .readers.tables import read_csv, read_parquet
 from .source import Source
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 log = logging.getLogger("mslg")
 
@@ -27,7 +26,7 @@ def relabelled(source: Source, path: Path) -> Source:
     `mslg apply` write them. Samples that `mslg apply` has left out, because a reviewer removed them, are dropped."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; pass a .csv or .parquet with the columns id and label")
-    table = read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    table = read_parquet(path) if path.suffix == ".parquet" else read_csv(path, dtype=str, keep_default_na=False)
     missing = [column for column in ("id", "label") if column not in table]
     if missing:
         raise ValueError(f"{path} has no column {' and no column '.join(missing)}; it has: {', '.join(table.columns)}")
@@ -46,12 +45,3 @@ def relabelled(source: Source, path: Path) -> Source:
     numbers, _ = encode_labels(np.array([labels[name] for name in source.ids]), source.classes, str(path))
     # A file written by `mslg noise` implies that the data's own labels are the true ones.
     return source.with_label(numbers) if "true_label" in table else replace(source, label=numbers)
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        return pd.read_csv(regular(path), dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8)") from error

@@ -61,4 +61,4 @@ class Samples:
         """One batch per group of positions. A store that reads lazily may request groups ahead of time."""
         parts, ahead = tee(self.at(group) for group in groups)
         for inputs, part in zip(self.store.batches(part.index for part in ahead), parts, strict=True):
-            yield Batch(part.index, inputs, part.label)
+            yield Batch(part.index, inputs, part.label, part.index.numpy())

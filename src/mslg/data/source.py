@@ -41,6 +41,9 @@ class Positions(Sequence[str]):
         selected = self._range[position]
         return str(selected) if isinstance(selected, int) else tuple(map(str, selected))
 
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._range)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from .labels import encode_known, encode_labels
 from .open_labels import open_labels
 from .readers.array_files import read_npy
+from .readers.tables import read_csv, read_parquet
 from .source import Source
 
 OF_SAMPLE = ("id", "path", "text", "verified_label")  # columns that are no annotator
@@ -101,10 +102,10 @@ def _read(path: Path) -> Any:
     if path.suffix == ".npy":
         return read_npy(path)
     if path.suffix == ".parquet":
-        return pd.read_parquet(path)
+        return read_parquet(path)
     if path.suffix != ".csv":
         raise ValueError(f"{path} has no supported format; pass a table of votes as .csv, .parquet or .npy")
-    return pd.read_csv(path, dtype={"id": str, "annotator": str})
+    return read_csv(path, dtype={"id": str, "annotator": str})
 
 
 def _long(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

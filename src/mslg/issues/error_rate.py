@@ -38,6 +38,7 @@ BEND_RANGE = 0.75  # like SLOPE_RANGE, of the change of slope at each
 SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a factor of about exp(±this)
 BINS = 1000
 MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
+TOGETHER = 40  # draws fitted at once: what they need stays in the cache
 PER_CLASS = 10  # held-out clean samples, at least, where the noise is estimated from the network's confusion
 NO_CLEAN_SAMPLES = "there are no clean samples"
 NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out, or a method that cross-fits"
@@ -237,21 +238,34 @@ def logistic_slope(
         centre: (draws, terms) what the slopes are regularised towards.
         spread: (draws, terms) the standard deviations of their prior.
     """
+    start = torch.cat([torch.zeros(1, dtype=torch.float64), centre.median(0).values])
+    parts = zip(*(each.split(TOGETHER) for each in (terms, weight, centre, spread)), strict=True)
+    slope = torch.cat([_newton(rows, wrong, *others, start, steps)[:, 1:] for rows, *others in parts])
+    slope[:, 0].clamp_min_(0.01)
+    return slope
+
+
+def _newton(
+    terms: Tensor, wrong: Tensor, weight: Tensor, centre: Tensor, spread: Tensor, start: Tensor, steps: int
+) -> Tensor:
+    """(draws, 1 + terms) level and slopes."""
     free = torch.zeros_like(centre[:, :1])  # the level is nearly free
     centre, held = torch.cat([free, centre], 1), torch.cat([free + 1e-3, 1 / spread**2], 1)
-    terms = torch.cat([torch.ones_like(terms[..., :1]), terms], 2)
-    found = centre.clone()
+    rows = torch.cat([torch.ones_like(terms[..., :1]), terms], 2).transpose(1, 2).contiguous()
+    found = start.expand_as(centre)
+    curve = torch.empty(*centre.shape, centre.shape[1], dtype=torch.float64)
     for _ in range(steps):
-        p = torch.sigmoid((terms @ found.unsqueeze(2)).squeeze(2))
-        gradient = (((p - wrong) * weight).unsqueeze(1) @ terms).squeeze(1) + held * (found - centre)
-        curve = (terms * (p * (1 - p) * weight + 1e-9).unsqueeze(2)).transpose(1, 2) @ terms
+        p = torch.sigmoid((found.unsqueeze(1) @ rows).squeeze(1))
+        gradient = (rows @ ((p - wrong) * weight).unsqueeze(2)).squeeze(2) + held * (found - centre)
+        bend = p.mul_(1 - p).mul_(weight).add_(1e-9)
+        for term in range(rows.shape[1]):  # symmetric: half of it, by products that are quicker than a narrow matrix's
+            below = (rows[:, : term + 1] @ (bend * rows[:, term]).unsqueeze(2)).squeeze(2)
+            curve[:, term, : term + 1] = curve[:, : term + 1, term] = below
         step = torch.linalg.solve(curve + torch.diag_embed(held), gradient).clamp(-2, 2)
         found = found - step
         if float(step.abs().max()) < 1e-6:
             break
-    slope: Tensor = found[:, 1:].contiguous()
-    slope[:, 0].clamp_min_(0.01)
-    return slope
+    return found
 
 
 def level_for_share(z: Tensor, slope: Tensor, knots: Tensor, share: Tensor) -> Tensor:

@@ -168,13 +168,17 @@ def fit_posterior(predictions: Predictions, evidence: Evidence) -> FittedPosteri
         return _fit(predictions, evidence, evidence.held_out)
     if evidence.in_sample is not None:
         return FittedPosterior(_fit(predictions, evidence, evidence.in_sample).posterior, "none")
+    return _by_predictions(predictions)
+
+
+def _by_predictions(predictions: Predictions) -> FittedPosterior:
     if predictions.include_given:
         return FittedPosterior(_without_matrix(len(predictions.classes)), "none")
     return FittedPosterior(_counted_by_predictions(predictions), "none")
 
 
 def _counted_by_predictions(predictions: Predictions) -> Posterior:
-    """Bayes' rule with a matrix for which predictions count as true labels: the confusion of the network is unknown."""
+    """Where the confusion of the network is unknown, its predictions count as true labels."""
     given, predicted = predictions.given_and_predicted()
     rule = bayes_rule(SmoothedCounts.of(given, predicted, len(predictions.classes)))
     if predictions.predicted_in_training is None:
@@ -206,6 +210,8 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
             rule, held_out = _counted(held_out, evidence, classes)
         if len(held_out.given) < FEWEST:
             return FittedPosterior(rule, "none")
+    elif classes > MOST_DENSE:  # the confusion of so many is not known, and takes their cube of steps to account for
+        return _by_predictions(predictions)
     elif predictions.predicted_in_training is not None:
         # Deconvolved with the confusion on 100 clean samples, a matrix is so wrong that it ranks worse than none:
         # average precision .39 against .58 by this one, and .52 against .60 with 300 (9 % wrong labels, tuning seed of

@@ -18,7 +18,7 @@ from ..data.batch import leaves
 from ..data.dataset_store import DatasetStore
 from ..data.images import as_seen, eight_bits, opened
 from ..data.source import Source
-from ..data.stores import InputStore, Located, Worded
+from ..data.stores import InputStore, Located, TensorStore, Worded
 from ..runtime.seeds import seeded
 
 NATIVE = 64  # pixels: a picture no larger than this is kept without loss
@@ -49,10 +49,11 @@ def preview_of(source: Source, position: int, *, side: int) -> Preview:
 
 
 def _preview(store: InputStore, position: int, side: int) -> Preview:
-    if isinstance(store, Located):
-        return _of_file(store.path(position), side)
-    if isinstance(store, Worded):
-        return _text(store.text(position))
+    if type(store) is not TensorStore:  # to ask whether it has the protocols would take longer than the preview
+        if isinstance(store, Located):
+            return _of_file(store.path(position), side)
+        if isinstance(store, Worded):
+            return _text(store.text(position))
     if isinstance(store, DatasetStore) and (text := _text_of(store.dataset, position)) is not None:
         return _text(text)
     inputs = next(iter(store.batches([torch.tensor([position])])))
@@ -131,16 +132,20 @@ def _values(row: Tensor, columns: Sequence[str] | None) -> Preview:
     values = torch.nan_to_num(row.float()).numpy()
     found: dict[str, Any] = {"length": len(values)}
     if len(values) <= MOST_VALUES:
-        found["values"] = _rounded(values)
+        found["values"] = values.tolist()
         if columns is not None and len(columns) == len(values):
             found["names"] = list(columns)
     else:
         count = min(STRETCHES, len(values))
         starts = np.arange(count) * len(values) // count
-        found["low"] = _rounded(np.minimum.reduceat(values, starts))
-        found["high"] = _rounded(np.maximum.reduceat(values, starts))
-    return Preview("values", json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+        found["low"] = np.minimum.reduceat(values, starts).tolist()
+        found["high"] = np.maximum.reduceat(values, starts).tolist()
+    parts = (f'"{key}": {_as_json(value)}' for key, value in found.items())
+    return Preview("values", f"{{{', '.join(parts)}}}".encode(errors="replace"))
 
 
-def _rounded(values: np.ndarray[Any, Any]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values.tolist()]
+def _as_json(value: Any) -> str:
+    """JSON with numbers of four digits. Thousands are written after a run, so all numbers of a list at once."""
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        return f"[{', '.join(['%.4g'] * len(value)) % tuple(value)}]"
+    return json.dumps(value, ensure_ascii=False)

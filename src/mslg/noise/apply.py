@@ -16,7 +16,7 @@ from . import NOISES
 from .corruption import Corruption
 
 _OWN = ("label", "rate", "generator", "classes", "inputs")  # not settings: they come with the data
-_INSTEAD_OF_INPUTS = ("probabilities", "features")
+PER_SAMPLE = ("probabilities", "features")  # settings that replace the inputs, with a row per sample
 
 
 Noise = str | Callable[..., Corruption]  # a registered name, package.module:function, or the function itself
@@ -38,7 +38,7 @@ def corrupt(
         if key not in allowed:
             raise unknown(f"setting of {name} noise", key, allowed or ["none"])
     takes_inputs = "inputs" in inspect.signature(function).parameters
-    if takes_inputs and not any(settings.get(key) is not None for key in _INSTEAD_OF_INPUTS):
+    if takes_inputs and not any(settings.get(key) is not None for key in PER_SAMPLE):
         settings["inputs"] = all_inputs(source)
     result: Corruption = function(
         source.label, rate, numpy_generator(seed, "noise"), classes=len(source.classes), **settings

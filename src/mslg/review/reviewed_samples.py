@@ -20,6 +20,8 @@ log = logging.getLogger("mslg")
 def with_reviewed(data: Splits, decisions: Mapping[str, Decision]) -> Splits:
     """The splits with decisions about training samples applied: verified samples join the clean ones, with the label
     decided on; removed ones are left out. The held-out parts stay as they are."""
+    if not decisions:
+        return data
     source = data.source
     place = {name: position for position, name in enumerate(source.ids)}
     number = {name: position for position, name in enumerate(source.classes)}

@@ -28,6 +28,7 @@ from ..training.loop import EpochRecord, NonFiniteLoss, Position
 from ..training.method import Method
 from ..training.progress import Progress, Silent, for_terminal
 from .controls.comparison import Comparison
+from .files_read import FilesRead
 from .folder import Run, RunMismatch, refuse_place
 from .labels_learned import labels_learned
 from .record import earlier_records, recorded, start_of
@@ -136,9 +137,14 @@ def _open(
     """The run's folder, new or resumed, and the epochs that are already in it."""
     if folder is None:
         return None, []
+    data = prepared.data
+    files_read = FilesRead([data.train, data.clean, data.select, data.report, prepared.evaluation.test])
     if not (options.resume and distributed.broadcast_object((folder / "config.toml").exists())):
-        return Run.create(folder, prepared.record, files=prepared.files, force=options.force), []
+        run = Run.create(folder, prepared.record, files=prepared.files, force=options.force)
+        run.files_read = files_read
+        return run, []
     run = Run.open(folder)
+    run.files_read = files_read
     _refuse_other_settings(run, prepared.record)
     _warn_of_versions(run)
     checksums.check(folder, "division.parquet", "decisions.csv")

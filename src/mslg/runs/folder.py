@@ -20,6 +20,7 @@ from ..runtime.machine import versions
 from ..training.loop import EpochRecord, Position
 from ..training.method import Method
 from .checkpoint import load_state, save_state, to_device
+from .files_read import FilesRead
 from .finished import FORMAT, read_config, read_json, require_finished
 from .sharded_checkpoint import are_shards, delete_shards, load_shards, save_shards
 
@@ -56,6 +57,7 @@ class Run:
         self._config: dict[str, Any] | None = None
         self._epochs: list[dict[str, float]] = []  # the metrics of every epoch so far: part of the checkpoint
         self._writing: set[str] = set()
+        self.files_read = FilesRead()
 
     @classmethod
     def create(
@@ -123,6 +125,7 @@ class Run:
         for table in tables:
             table.begin_checkpoint()
         state = {"method": method.sharded_state(), "position": position.state_dict(), "epochs": self._epochs}
+        state["files"] = self.files_read.state()
         if distributed.ranks() > 1:
             save_shards(folder, state)
             if distributed.is_main_process():
@@ -154,6 +157,7 @@ class Run:
                 f"the checkpoint of {self.path} does not fit this network and these settings "
                 f"({' '.join(str(error).split())[:300]}); resume with the same ones, or start a new run"
             ) from error
+        self.files_read.restore(state.get("files", ()))
         self._epochs = [dict(line) for line in state["epochs"]]
         self._keep_epochs()
         return True

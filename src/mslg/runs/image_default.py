@@ -21,9 +21,9 @@ log = logging.getLogger("mslg")
 
 NONE = "none"  # --features none: train on pixels
 SMALL, SMALL_SIDE, SMALL_EPOCHS = Named("cnn8", arguments={"width": 16}), 48, 12
-# A head on features of many columns memorises less with both. Decay, on tuning seeds of benchmarks/practitioner.py (two of
-# human labels without clean samples, one of feature-dependent noise with 100): average precision .53, .53, .79 with 1e-3,
-# .55, .54, .82 with 1e-2, .54, .53, .75 with 3e-2. More dropout (.7), more units (512) or none: worse.
+# A head on features of many columns memorises less with both. On tuning seeds of benchmarks/practitioner.py, human labels
+# without clean samples, a decay of 1e-2 has average precisions of .55 and .54, 1e-3 .53 and .53, 3e-2 .54 and .53; more
+# dropout (.7), 512 hidden units or none at all are worse.
 HEAD, HEAD_DECAY = Named("mlp", arguments={"dropout": 0.5}), 1e-2
 FINE_TUNING_RATE, FINE_TUNING_EPOCHS = 0.01, 12
 
@@ -32,11 +32,12 @@ def with_image_default(settings: Settings, source: Source, device: str) -> Setti
     """The settings with a network, or features, chosen for image files; unchanged if either was asked for."""
     data, train, network = settings.data, settings.train, settings.network
     asked = network != Named() or data.features not in (None, NONE) or train.augment is not None
+    pixels = replace(settings, data=replace(data, features=None)) if data.features == NONE else settings
     if asked or train.from_run is not None or not isinstance(source.store, ImageStore | MemoryImages):
-        return settings
+        return pixels
     frame = source.store.frame
     if min(frame.height, frame.width) < 16:  # the network for such images is a perceptron, and fast
-        return settings
+        return pixels
     found = None if data.features == NONE else packaged_backbone()
     if found is not None and not _has_gpu(device):
         decay = max(train.weight_decay, HEAD_DECAY)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..data.open import open_named, reading_of, subset
+from ..data.open import open_named, reading_of, subset_index
 from ..data.open_clean import holds_decisions, open_clean
 from ..data.relabel import relabelled
 from ..data.source import Source
 from ..networks.build import default_network, network_factory
-from ..noise.apply import corrupt, settings_of
+from ..noise.apply import PER_SAMPLE, corrupt, settings_of
 from ..noise.corruption import Corruption
+from ..noise.read_arrays import read_array
 
 log = logging.getLogger("mslg")
 
@@ -46,7 +47,9 @@ def open_data(
     root = settings.get("root")
     bundle = open_named(str(settings["source"]), seed=seed, root=root, reading=reading, options=options)
     if settings.get("subset") is not None:
-        bundle = bundle._replace(train=subset(bundle.train, settings["subset"]))
+        kept = subset_index(bundle.train, settings["subset"])
+        noise_settings = _of_subset(noise_settings or {}, kept, len(bundle.train))
+        bundle = bundle._replace(train=bundle.train.at(kept))
     clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
     if isinstance(clean, Source) and holds_decisions(Path(str(settings["clean"]))):
@@ -58,6 +61,15 @@ def open_data(
         log.info("%s noise: %.1f %% of the labels are now wrong", noise, 100 * corruption.rate)
         train, rate, transition = train.with_label(corruption.label), corruption.rate, corruption.realised.float()
     return Opened(train, clean, bundle.test, rate, transition)
+
+
+def _of_subset(noise_settings: Mapping[str, Any], kept: Tensor, whole: int) -> dict[str, Any]:
+    """Settings with a row per sample of the whole data set have a row per sample of the subset."""
+    cut = dict(noise_settings)
+    for key in PER_SAMPLE:
+        if cut.get(key) is not None and len(rows := read_array(cut[key], f"the {key}")) == whole:
+            cut[key] = rows[kept.numpy()]
+    return cut
 
 
 def corrupted(

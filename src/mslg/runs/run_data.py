@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..data.augmentation import Augment
 from ..data.make_splits import clean_from_test, held_out_of_train
+from ..data.open import subset
 from ..data.source import Source
 from ..methods import METHODS
 from ..networks.build import default_network, network_factory
@@ -123,11 +124,15 @@ def _clean_from_test(opened: Any, data: Data, seed: int) -> dict[str, Any]:
 
 def _held_out_of_train(opened: Any, data: Data, seed: int) -> dict[str, Any]:
     assert data.test_from is not None
-    expect_name("place to take test samples from", data.test_from, ["train"])
+    expect_name("place to take test samples from", data.test_from, ["train", "test"])
     if data.clean_from is not None:
         raise ValueError("test_from and clean_from both say where the test samples come from; give one of them")
     if data.test is None:
-        raise ValueError('test_from = "train" needs the number of test samples; give test = N')
+        raise ValueError(f'test_from = "{data.test_from}" needs the number of test samples; give test = N')
+    if data.test_from == "test":
+        if opened.test is None:
+            raise ValueError('test_from = "test" needs data with a test set; use "train", or leave it out')
+        return {"test": subset(opened.test, data.test)}
     train, test = held_out_of_train(opened.train, data.test, seed)
     return {"train": train, "test": test}
 

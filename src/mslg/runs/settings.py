@@ -105,7 +105,9 @@ class Data(Table):
     words: int | None = _setting(None, "size of the vocabulary for texts", least=1, below=MOST)
     clean_from: str | None = _setting(None, '"test": cut the clean samples from the test set')
     test: int | None = _setting(None, "number of test samples, with clean_from or test_from", least=1)
-    test_from: str | None = _setting(None, '"train": use verified training samples as the test set, for tuning')
+    test_from: str | None = _setting(
+        None, '"train": use verified training samples as the test set, for tuning; "test": use only some test samples'
+    )
     human: str | None = _setting(None, "which of CIFAR-N's human labels")
     human_file: str | None = _setting(None, "the file of CIFAR-N's human labels")
     food101: str | None = _setting(None, "folder of Food-101, for Food-101N's test set")

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 NAME = ".lock"
+UNNAMED = 100  # looks, a hundredth of a second apart, at a lock whose holder has not written its name
 
 _held: set[str] = set()  # a process does not exclude itself by a record lock
 
@@ -49,23 +51,35 @@ def writing(folder: Path) -> Iterator[str | None]:
 
 
 def _acquire(file: IO[str], folder: Path) -> str | None:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EAGAIN):  # such as ENOLCK: the file system has no locks
-            raise OSError(
-                error.errno, f"{folder} cannot be locked ({error.strerror}); choose a folder elsewhere"
-            ) from None
+    tries = UNNAMED
+    while not _locked(file, folder):
+        tries -= 1
+        holder = _holder(file)
+        if holder is None and tries:  # it has just begun, or is just ending
+            time.sleep(0.01)
+            continue
         raise FolderInUse(
-            error.errno,
-            f"{folder} is being written by {_words(_holder(file))}; wait for it, or stop it, or choose another folder",
-        ) from None
+            errno.EAGAIN,
+            f"{folder} is being written by {_words(holder)}; wait for it, or stop it, or choose another folder",
+        )
     before = _holder(file)
     file.truncate(0)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": now}) + "\n")
     file.flush()
     return None if before is None else f"{_words(before)} has ended without finishing {folder}; its lock was stale"
+
+
+def _locked(file: IO[str], folder: Path) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise OSError(  # such as ENOLCK: the file system has no locks
+            error.errno, f"{folder} cannot be locked ({error.strerror}); choose a folder elsewhere"
+        ) from None
+    return True
 
 
 def _holder(file: IO[str]) -> dict[str, Any] | None:

@@ -20,13 +20,17 @@ class SyncBatchNorm(_BatchNorm):
         shape = [1, -1] + [1] * (input.dim() - 2)
         own = input.mean(dims)
         spread = (input - own.view(shape)).pow(2).mean(dims)
-        mean, within, square = distributed.mean(torch.cat([own, spread, own * own])).chunk(3)
+        # Weighted by their number: ranks may have unequal parts.
+        size = len(input) * torch.ones_like(own[:1])
+        *totals, sizes = distributed.mean(torch.cat([size * torch.cat([own, spread, own * own]), size])).split(len(own))
+        mean, within, square = (total / sizes for total in totals)
         variance = within + square - mean * mean  # within the ranks' parts, plus between them
-        self._update_statistics(mean.detach(), variance.detach(), distributed.ranks() * input.numel() // input.shape[1])
+        count = sizes.detach() * distributed.ranks() * (input.numel() // (len(input) * input.shape[1]))
+        self._update_statistics(mean.detach(), variance.detach(), count)
         normal = (input - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
         return normal * self.weight.view(shape) + self.bias.view(shape) if self.affine else normal
 
-    def _update_statistics(self, mean: Tensor, variance: Tensor, count: int) -> None:
+    def _update_statistics(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -34,7 +38,7 @@ class SyncBatchNorm(_BatchNorm):
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
         share = torch.as_tensor(share, dtype=mean.dtype, device=mean.device)
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
-        self.running_var.lerp_((variance * (count / max(count - 1, 1))).to(self.running_var.dtype), share)
+        self.running_var.lerp_((variance * (count / (count - 1).clamp_min(1))).to(self.running_var.dtype), share)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:

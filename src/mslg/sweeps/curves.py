@@ -1,4 +1,5 @@
-"""Curves of a sweep: test accuracy and label accuracy over epochs, accuracy over the size of the clean set."""
+"""Curves of a sweep: test accuracy, right labels and memorised labels over epochs; accuracy over the size of the clean
+set."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from .grid import Axis, Cell, Grid
 from .ledger import Finished
 
 Key = tuple[str, str, int]
-KINDS = ("epochs", "labels", "clean")
+KINDS = ("epochs", "labels", "given", "clean")
+YLABELS = {"labels": "right labels (%)", "given": "given label predicted (%)"}
 FILES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colour-blind-safe palette, without its yellow, which is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -55,6 +57,9 @@ def panels(grid: Grid, results: Mapping[Key, Finished], kind: str = "epochs") ->
         }
         if kind == "epochs":
             panel = Panel(column.name, _curves(runs, "test/accuracy"), {})
+        elif kind == "given":
+            differ = _curves(runs, "predictions/differ")
+            panel = Panel(column.name, {row: _complement(line) for row, line in differ.items()}, {})
         else:
             panel = Panel(column.name, _curves(runs, "labels/accuracy"), _curves(runs, "predictions/accuracy"))
         found.append(panel)
@@ -105,7 +110,7 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str, colours: Mapping[st
         for axis, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(axis, panel, labels, kind)
         for row in axes:
-            row[0].set_ylabel({"labels": "right labels (%)"}.get(kind, "test accuracy (%)"))
+            row[0].set_ylabel(YLABELS.get(kind, "test accuracy (%)"))
         figure.suptitle(title, fontsize=11)
         _legend(figure, labels, kind, any(panel.dashed for panel in panels))
         content = BytesIO()
@@ -148,7 +153,7 @@ def _draw_panel(axis: Any, panel: Panel, labels: Mapping[str, int], kind: str) -
 def _look(number: int, kind: str, second: bool) -> dict[str, Any]:
     """Seven colours, repeated with other dashes, or with other markers where dashes already have a meaning."""
     colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS)
-    if kind == "epochs":
+    if kind in ("epochs", "given"):
         return {"color": colour, "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.4}
     marker = MARKERS[turn % len(MARKERS)] if kind == "clean" or turn else None
     width = {"linewidth": 1.0 if second else 1.4, "markersize": 3.5}
@@ -175,6 +180,10 @@ def _legend_columns(labels: Sequence[str], width: float) -> int:
 def _curves(runs: Mapping[str, Sequence[Finished]], name: str) -> dict[str, Line]:
     lines = {row: over_epochs(found, name) for row, found in runs.items()}
     return {row: line for row, line in lines.items() if line.x}
+
+
+def _complement(line: Line) -> Line:
+    return line._replace(mean=[100 - mean for mean in line.mean])
 
 
 def _line(values: Mapping[int, Sequence[float]]) -> Line:

@@ -27,7 +27,7 @@ KEPT = (
     "labels/accuracy",
     "suggested/accuracy",
 )
-CURVES = ("test/accuracy", "predictions/accuracy", "labels/accuracy")
+CURVES = ("test/accuracy", "predictions/accuracy", "predictions/differ", "labels/accuracy")
 POINTS = 24  # per curve
 
 

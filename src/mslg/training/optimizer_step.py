@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,8 @@ class OptimizerStep:
             so_far = parameter.grad
             parameter.grad = factor * gradient if so_far is None else so_far.add_(gradient, alpha=factor)
         if self._last:
+            # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
+            average_gradients([trained for each in optimizers for trained in _trained_by(each)])
             for each in optimizers:
                 self._step(each)
             if self.scaler is not None and self._share == 1:
@@ -76,12 +79,10 @@ class OptimizerStep:
                 self._stepped = True
 
     def _step(self, optimizer: Optimizer) -> None:
-        # Averaged while still scaled: an overflow on one rank is then one on all, and all skip this step.
-        average_gradients(parameters := _trained_by(optimizer))
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(parameters, self.clip)
+            nn.utils.clip_grad_norm_(_trained_by(optimizer), self.clip)
         if self.scaler is None:
             take_step(optimizer)
             return
@@ -94,9 +95,37 @@ def take_step(optimizer: Optimizer) -> None:
     if type(optimizer) not in (SGD, Adam, AdamW) or _hooked(optimizer) or optimizer.defaults["differentiable"]:
         optimizer.step()
         return
-    plain = inspect.unwrap(type(optimizer).step)
-    with torch.no_grad():
-        plain(optimizer)
+    with torch.no_grad(), _fused(optimizer):
+        _unwrapped_step(type(optimizer))(optimizer)
+
+
+@cache
+def _unwrapped_step(kind: type[Optimizer]) -> Callable[[Optimizer], object]:
+    return inspect.unwrap(kind.step)
+
+
+@contextmanager
+def _fused(optimizer: Optimizer) -> Iterator[None]:
+    """Inside, SGD on a CPU steps all parameters in one call: a third of the time on an MLP, equal to rounding. It takes
+    weights and gradients for flat arrays, so both must be."""
+    groups = optimizer.param_groups if type(optimizer) is SGD else []
+    chosen = any(group["fused"] is not None or group["foreach"] is not None for group in groups)
+    if chosen or not all(_is_flat(trained) for group in groups for trained in group["params"]):
+        groups = []
+    try:
+        for group in groups:
+            group["fused"] = True
+        yield
+    finally:
+        for group in groups:  # it is no setting of the user's
+            group["fused"] = None
+
+
+def _is_flat(trained: Tensor) -> bool:
+    if trained.device.type != "cpu" or not trained.is_floating_point() or not trained.is_contiguous():
+        return False
+    gradient = trained.grad
+    return gradient is None or (gradient.layout is torch.strided and gradient.is_contiguous())
 
 
 def _hooked(optimizer: Optimizer) -> bool:

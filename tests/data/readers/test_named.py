@@ -50,6 +50,18 @@ def test_digits_are_those_of_scikit_learn() -> None:
         assert source.label.tolist() == expected.target[order].tolist()
 
 
+def test_cifar_images_of_another_size_are_means_over_blocks_of_pixels(tmp_path: Path) -> None:
+    root = trees.cifar10(tmp_path)
+    (whole,) = open_named("cifar10", root=root).train.store.batches([torch.arange(30)])
+    (small,) = open_named("cifar10", root=root, reading=Reading(size=8)).train.store.batches([torch.arange(30)])
+    assert small.shape == (30, 3, 8, 8)
+    for image, channel, row, column in ((0, 0, 0, 0), (7, 2, 3, 5)):
+        block = whole[image, channel, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
+        assert abs(float(block.mean() - small[image, channel, row, column])) <= 0.5 / 255 + 1e-6
+    with pytest.raises(ValueError, match="size is 12; cifar-10-batches-py has images of 32 × 32"):
+        open_named("cifar10", root=root, reading=Reading(size=12))
+
+
 def test_cifar_pixels_are_three_planes_in_rows(tmp_path: Path) -> None:
     train = cifar10(trees.cifar10(tmp_path)).train
     (batch,) = train.store.batches([torch.tensor([0, 7])])

@@ -12,6 +12,7 @@ from ...registry import unknown
 from ..labels import encode_labels
 from ..source import Source
 from .bundle import Bundle, benchmark_source
+from .options import Reading
 from .unpickle import load_arrays, unpickle
 
 # The names of label sets in the CIFAR-N paper, and in its files.
@@ -23,6 +24,7 @@ HUMAN_10 = {
     "random3": "random_label3",
 }
 HUMAN_100 = {"noisy": "noisy_label"}
+SIDE = 32  # of the images, in pixels
 
 
 class Layout(NamedTuple):
@@ -60,18 +62,25 @@ CIFAR100 = Layout(
 )
 
 
-def cifar10(root: Path, *, human: str | None = None, human_file: str | None = None) -> Bundle:
-    """50,000 training and 10,000 test images of shape (3, 32, 32). Every label counts as right, unless `human` names
-    a label set of CIFAR-10N (aggregate, worse, random1-3): then those are the given labels, and the originals true."""
-    return _cifar(root, CIFAR10, human, human_file)
+def cifar10(
+    root: Path, *, human: str | None = None, human_file: str | None = None, reading: Reading | None = None
+) -> Bundle:
+    """50,000 training and 10,000 test images of shape (3, 32, 32); with `size` 16 or 8, means over blocks of pixels.
+    Every label counts as right, unless `human` names a label set of CIFAR-10N (aggregate, worse, random1-3): then those
+    are the given labels, and the originals true."""
+    return _cifar(root, CIFAR10, human, human_file, (reading or Reading()).size)
 
 
-def cifar100(root: Path, *, human: str | None = None, human_file: str | None = None) -> Bundle:
+def cifar100(
+    root: Path, *, human: str | None = None, human_file: str | None = None, reading: Reading | None = None
+) -> Bundle:
     """The same with 100 classes; `human="noisy"` for the labels of CIFAR-100N."""
-    return _cifar(root, CIFAR100, human, human_file)
+    return _cifar(root, CIFAR100, human, human_file, (reading or Reading()).size)
 
 
-def _cifar(root: Path, layout: Layout, human: str | None, human_file: str | None) -> Bundle:
+def _cifar(root: Path, layout: Layout, human: str | None, human_file: str | None, size: int | None) -> Bundle:
+    if size is not None and SIDE % size:
+        raise ValueError(f"size is {size}; {layout.folder} has images of {SIDE} × {SIDE}, from which 16, 8 or 4 follow")
     if human is not None and human not in layout.human:
         raise unknown("set of human labels", human, layout.human)
     folder = root if root.name == layout.folder else root / layout.folder
@@ -82,14 +91,16 @@ def _cifar(root: Path, layout: Layout, human: str | None, human_file: str | None
             "as unpacked from its archive (the version for Python)"
         )
     names = [_text(name) for name in unpickle(folder / layout.meta)[layout.names]]
-    train = _part(folder, layout.train, layout, names, "train")
-    test = _part(folder, layout.test, layout, names, "test")
+    train = _part(folder, layout.train, layout, names, "train", size)
+    test = _part(folder, layout.test, layout, names, "test", size)
     if human is not None:
         train = _with_human_labels(train, _human_path(root, layout, human_file), layout.human[human])
     return Bundle(train, test)
 
 
-def _part(folder: Path, files: Sequence[str], layout: Layout, names: Sequence[str], split: str) -> Source:
+def _part(
+    folder: Path, files: Sequence[str], layout: Layout, names: Sequence[str], split: str, size: int | None
+) -> Source:
     pixels, labels = [], []
     for name in files:
         batch = unpickle(folder / name)
@@ -100,9 +111,17 @@ def _part(folder: Path, files: Sequence[str], layout: Layout, names: Sequence[st
             raise ValueError(
                 f"{folder / name} has pixels of shape {rows.shape} and type {rows.dtype}; (n, 3072) bytes expected"
             )
-        pixels.append(rows.reshape(-1, 3, 32, 32))
+        pixels.append(_smaller(rows.reshape(-1, 3, SIDE, SIDE), size))
         labels.append(np.asarray(batch[layout.labels], dtype=np.int64))
     return benchmark_source(np.concatenate(pixels), np.concatenate(labels), names, split=split, name=layout.folder)
+
+
+def _smaller(images: Any, size: int | None) -> Any:
+    """Means over blocks of pixels, as bytes."""
+    if size is None:
+        return images
+    blocks = images.reshape(len(images), 3, size, SIDE // size, size, SIDE // size)
+    return np.rint(blocks.mean((3, 5), dtype=np.float32)).astype(np.uint8)
 
 
 def _human_path(root: Path, layout: Layout, human_file: str | None) -> Path:

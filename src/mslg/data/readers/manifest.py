@@ -10,7 +10,6 @@ Without `path` and `text`, all other columns must be numeric: they are the featu
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from ...registry import unknown
@@ -34,7 +32,7 @@ from .bundle import Bundle
 from .from_table import image_bundle, refuse_shared_ids, table_bundle
 from .image_files import open_images
 from .options import Reading
-from .tables import read_parquet
+from .tables import read_excel, read_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +148,7 @@ def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
         if path.suffix == ".parquet":
             table = read_parquet(path)
         else:
-            read: Any = _excel if path.suffix == ".xlsx" else partial(pd.read_csv, sep=SEPARATORS[path.suffix])
+            read: Any = read_excel if path.suffix == ".xlsx" else partial(pd.read_csv, sep=SEPARATORS[path.suffix])
             names = [str(column) for column in read(path, nrows=0).columns]
             # Class names such as NA or 007 are text, so the types of known columns are not inferred.
             known = (*KNOWN, "file_name", *named.values())
@@ -160,7 +158,9 @@ def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
             table = read(path, dtype=text, keep_default_na=False, na_values={**missing, **numbers})
             for column in text:
                 table[column] = table[column].map(unescaped, na_action="ignore")
-    except (ValueError, OSError, pa.ArrowException, MemoryError, OverflowError, csv.Error) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # a damaged file makes libraries raise nearly anything
         raise ValueError(
             f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8), .tsv or .parquet"
         ) from error
@@ -173,18 +173,6 @@ def _read(path: Path, named: Mapping[str, str]) -> pd.DataFrame:
         if column in table and not pd.api.types.is_string_dtype(table[column]):
             table[column] = table[column].astype(str)
     return table
-
-
-def _excel(path: Path, **how: Any) -> Any:
-    """The first sheet of an Excel file."""
-    import pandas as pd
-
-    try:
-        return pd.read_excel(path, engine="openpyxl", **how)
-    except ImportError as error:
-        raise ImportError(
-            f"{path} is an Excel file; to read it: pip install 'mslg[excel]', or save it as .csv"
-        ) from error
 
 
 def _renamed(table: pd.DataFrame, named: Mapping[str, str], name: str) -> pd.DataFrame:

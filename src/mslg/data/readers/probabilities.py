@@ -16,6 +16,7 @@ import pandas as pd
 from torch import Tensor
 
 from .array_files import read_npy, read_npz
+from .tables import read_csv, read_parquet
 
 Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = (".npy", ".npz", ".csv", ".parquet")
@@ -94,7 +95,7 @@ def _of_file(path: Path) -> list[ModelProbabilities]:
             models = [_of_array(value, f"{path.name}: {key}", columns, ids) for key, value in arrays.items()]
             return [each for found in models for each in found]
         if path.suffix in (".csv", ".parquet"):
-            table = pd.read_csv(path, dtype={"id": str}) if path.suffix == ".csv" else pd.read_parquet(path)
+            table = read_csv(path, dtype={"id": str}) if path.suffix == ".csv" else read_parquet(path)
             return [_of_table(table, path.name)]
     except (ValueError, OSError, EOFError) as error:
         if str(path.name) in str(error):

@@ -22,6 +22,7 @@ from ...training.method import SingleNetwork, Task
 from ...training.schedules import cosine
 from ...training.stacking import floored
 from ..mslg.contest import calibrated_loss
+from .outside_folds import OutsideFolds
 
 FINE_TUNE_RATE = 0.1  # of the learning rate
 
@@ -43,8 +44,9 @@ class FoldNetworks(SingleNetwork):
         if folds < 2:
             raise ValueError(f"folds is {folds}; a sample is predicted by networks that have not seen it: 2 or more")
         self.folds = folds
-        self.fold = stratified_folds(task.given, folds, task.seed).to(task.device)
-        self.clean_fold = torch.empty(0, dtype=torch.int64)
+        fold = stratified_folds(task.given, folds, task.seed)
+        self.fold, self._host_fold = fold.to(task.device), fold.numpy()
+        self.set_clean_folds(torch.empty(0, dtype=torch.int64))
         self.predicted = nn.ModuleDict()
         self.least: dict[str, float] = {}  # loss of the clean samples, by the name of a group, at its best
 
@@ -71,12 +73,16 @@ class FoldNetworks(SingleNetwork):
         as training samples are, by one network."""
         parts = [part for part in (data.clean, data.select, data.report) if part is not None]
         if not parts:  # training samples take the place of clean ones, and keep their folds
-            self.clean_fold = self.fold
+            self.set_clean_folds(self.fold)
             return
         fold = torch.zeros(max(int(part.index.max()) for part in parts) + 1, dtype=torch.int64)
         for part in parts:
             fold[part.index] = stratified_folds(part.label, self.folds, self.task.seed + 1)
-        self.clean_fold = fold.to(self.task.device)
+        self.set_clean_folds(fold)
+
+    def set_clean_folds(self, fold: Tensor) -> None:
+        """Set the fold of each clean sample, by its index."""
+        self.clean_fold, self._host_clean_fold = fold.to(self.task.device), fold.cpu().numpy()
 
     def group(self, name: str) -> nn.Module:
         """The networks of a group, in the order of their folds."""
@@ -105,30 +111,33 @@ class FoldNetworks(SingleNetwork):
         beside: Batch | None = None,
         clean_weight: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
-        """A step of each network on the samples outside its fold, and on clean ones beside them. Every network sees the
-        inputs of the whole batch, whose size then never depends on where the folds fall. `losses` are those of
+        """A step of each network on the samples outside its fold, and on clean ones beside them. `losses` are those of
         log-probabilities and labels, per sample.
 
         Returns:
-            The mean loss, and the (batch, classes) log-probabilities out of fold.
+            The mean loss, and the (batch, classes) log-probabilities by the networks that learn from a sample.
         """
-        fold, size = self.fold[batch.index], len(batch.index)
-        inputs = batch.inputs if beside is None else concat_inputs([batch.inputs, beside.inputs])
-        every = torch.stack([call(network, inputs) for network in self.group(name).children()]).log_softmax(2)
-        outside = fold != torch.arange(self.folds, device=fold.device)[:, None]
-        each = losses(every[:, :size].flatten(0, 1), batch.label.repeat(self.folds)).view(self.folds, size)
-        # Over a fixed number: the mean over ranks is then that of one process, however folds fall on them.
-        loss = (each * outside).sum() / (size * (1 - 1 / self.folds))
-        if beside is not None:
-            loss = loss + clean_weight * self._clean_loss(every[:, size:], beside)
+        noisy = OutsideFolds(batch, self._host_fold, self.folds)
+        clean = None if beside is None else OutsideFolds(beside, self._host_clean_fold, self.folds)
+        logits = []
+        for number, network in enumerate(self.group(name).children()):
+            inputs = noisy.inputs(number)
+            logits.append(call(network, inputs if clean is None else concat_inputs([inputs, clean.inputs(number)])))
+        parts = [each.split([len(rows), len(each) - len(rows)]) for each, rows in zip(logits, noisy.rows, strict=True)]
+        every = torch.cat([part[0] for part in parts]).log_softmax(1)
+        loss = noisy.mean(losses(every, noisy.label))
+        if clean is not None:
+            verified = torch.cat([part[1] for part in parts]).log_softmax(1)
+            loss = loss + clean_weight * clean.mean(cross_entropy(verified, clean.label))
         self.descend(self._optimizers_of(name), loss)
-        own = every[fold, torch.arange(size, device=fold.device)]
-        return loss.detach() / self.folds, own.detach()
+        return loss.detach() / self.folds, noisy.together(every.detach())
 
     def fit_clean_folds(self, name: str, clean: Batch, optimizers: list[Optimizer] | None = None) -> Tensor:
         """A step of each network on the clean samples outside its fold. Returns the mean loss."""
-        every = torch.stack([call(network, clean.inputs) for network in self.group(name).children()]).log_softmax(2)
-        loss = self._clean_loss(every, clean)
+        outside = OutsideFolds(clean, self._host_clean_fold, self.folds)
+        networks = enumerate(self.group(name).children())
+        every = torch.cat([call(network, outside.inputs(number)) for number, network in networks]).log_softmax(1)
+        loss = outside.mean(cross_entropy(every, outside.label))
         self.descend(self._optimizers_of(name) if optimizers is None else optimizers, loss)
         return loss.detach() / self.folds
 
@@ -143,13 +152,6 @@ class FoldNetworks(SingleNetwork):
                 for group, rate in zip(optimizer.param_groups, initial, strict=True):
                     group["lr"] = rate * factor
             self.fit_clean_folds(name, next(batches), optimizers)
-
-    def _clean_loss(self, every: Tensor, clean: Batch) -> Tensor:
-        """The sum over networks of the mean cross entropy of the clean samples outside a network's fold, over a fixed
-        number as above. Log-probabilities of shape (folds, samples, classes)."""
-        outside = self.clean_fold[clean.index] != torch.arange(self.folds, device=every.device)[:, None]
-        each = cross_entropy(every.flatten(0, 1), clean.label.repeat(self.folds)).view(self.folds, -1)
-        return (each * outside).sum() / (len(clean.index) * (1 - 1 / self.folds))
 
     def _optimizers_of(self, name: str) -> list[Optimizer]:
         return [self._optimizers[f"{name} {fold}"] for fold in range(self.folds)]

@@ -35,7 +35,7 @@ from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object
+from ...runtime.distributed import averaged, broadcast_object, ranks
 from ...training.losses import (
     cross_entropy,
     forward_cross_entropy,
@@ -205,9 +205,9 @@ class CrossFitted(FoldNetworks):
         if epoch < self.starts[1]:
             steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)
             clean = 0.0 if self.auto_clean else min(1.0, self.clean_steps / steps) + FINE_TUNE / self.folds
-            return self.folds * (1 + clean)
+            return (self.folds - 1) * (1 + clean)  # each network learns from what is outside its fold
         if epoch < self.starts[2]:
-            return (1 + self.clean_ratio) * self.folds
+            return (1 + self.clean_ratio) * (self.folds - 1)
         own = 1 / 3 if self.own_weight > 0 else 0.0
         return 1 + self.clean_ratio + own + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
@@ -363,7 +363,16 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer changes, so
+        that of all samples is computed once, unless they are very many."""
+        few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
+        if self._posterior is None and self.stage == 2 and few:
+            self._posterior = self._log_posterior(torch.arange(len(self.table.given), device=self.task.device))
+        return self._log_posterior(index) if self._posterior is None else self._posterior.index_select(0, index)
+
+    _posterior: Tensor | None = None  # of all samples; no state: it follows from the tables
+
+    def _log_posterior(self, index: Tensor) -> Tensor:
         columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
         return columns.float()[self.table.given[index]] + self._weighed(index)
 
@@ -405,13 +414,15 @@ class CrossFitted(FoldNetworks):
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes = int(extra["steps"]), bool(extra["mixes"])
-        self.chosen, self.clean_fold = extra["chosen"].cpu(), extra["clean_fold"].to(self.task.device)
+        self.chosen = extra["chosen"].cpu()
+        self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
         self.verified = CleanPredictions(**{name: value.cpu() for name, value in extra["verified"].items()})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
+        self._posterior = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:

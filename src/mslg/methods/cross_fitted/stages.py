@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-
-from ...data.batch import Batch, map_inputs
+from ...data.batch import Batch
 from ...training.method import Task
 from ...training.schedules import Schedule
 
@@ -53,7 +51,4 @@ def in_cycle(part: float, epochs: float) -> float:
 def some(clean: Batch, ratio: float) -> Batch:
     """This fraction of the samples, at least two: of the clean ones beside as many noisy ones, enough to learn from and
     cheaper."""
-    size = len(clean.index)
-    kept = torch.arange(0, size, max(1, min(round(1 / ratio), size // 2)), device=clean.index.device)
-    index, label = (each.index_select(0, kept) for each in (clean.index, clean.label))
-    return Batch(index, map_inputs(lambda tensor: tensor.index_select(0, kept), clean.inputs), label)
+    return clean.at(slice(None, None, max(1, min(round(1 / ratio), len(clean.index) // 2))))

@@ -31,6 +31,9 @@ from .verdict import Answers, judge, not_compared
 log = logging.getLogger("mslg")
 
 LONG = 120  # seconds; the cost of longer controls is logged as a warning
+# All controls together are to take no longer than the run: if need be, each is trained for fewer epochs, with the whole
+# schedule, down to a fraction of the run's. Trained for longer, they would rather memorise wrong labels.
+SHORTEST, FEWEST_EPOCHS = 1 / 4, 5
 LEAST_DECAY = 1e-4  # base of the stronger weight decay if the run has none
 
 
@@ -66,13 +69,14 @@ class Comparison:
         except (ValueError, OSError) as error:
             self.why_not = str(error)
             return
-        for name, control in CONTROLS.items():
-            if not self._says_something(control):
-                continue
-            try:
-                self._add(name, control)
-            except ValueError as error:  # such as a run that is too short for its stages
-                self.left_out[name] = str(error)
+        whole = self.epochs
+        self._select()
+        own = work_of(self.learner, self.data, self.learner.task.epochs) * whole / self.learner.task.epochs
+        needed = sum(self.work.values())
+        if needed > own:
+            self.epochs = min(whole, max(FEWEST_EPOCHS, round(whole * max(own / needed, SHORTEST))))
+            self._select()
+        self.work = {trial: work for trial, work in self.work.items() if not self._finished(trial)}
         if not self.work:
             return
         self.seconds, most = duration_range(self.learner, self.data, sum(self.work.values()))
@@ -83,6 +87,17 @@ class Comparison:
             range_in_words(self.seconds, most),
             "" if budget is None else ", if the time budget allows",
         )
+
+    def _select(self) -> None:
+        """The controls that apply, and the cost of their trials."""
+        self.controls, self.left_out, self.work = {}, {}, {}
+        for name, control in CONTROLS.items():
+            if not self._says_something(control):
+                continue
+            try:
+                self._add(name, control)
+            except ValueError as error:  # such as a run that is too short for its stages
+                self.left_out[name] = str(error)
 
     def complete(
         self,
@@ -135,7 +150,7 @@ class Comparison:
         answers = []
         for name, predicted in self.learner.unseen_controls(clean).items():
             answered = right(predicted, clean)
-            use = _use(TRIALS[name], self._config(TRIALS[name]), self.learner.task.epochs - 1)
+            use = _use(TRIALS[name], self._config(TRIALS[name]), self.epochs - 1, self.epochs)
             answers.append(Answers(name, CONTROLS[name].words, answered, float(answered.double().mean()), use))
         return {**judge(self.method, right(own.argmax(1), clean), answers, select=0), "left_out": []}
 
@@ -156,7 +171,7 @@ class Comparison:
                 predicted, accuracy, epoch = look.best, honest_accuracy(list(trials.values())), look.best_epoch()
             else:
                 predicted, accuracy, epoch = look.last, float(look.select[-1].double().mean()), len(look.select) - 1
-            use = _use(TRIALS[trial], self._config(TRIALS[trial]), epoch)
+            use = _use(TRIALS[trial], self._config(TRIALS[trial]), epoch, int(self.resolved["train"]["epochs"]))
             answers.append(Answers(name, control.words, right(predicted, judged), accuracy, use))
         self.learner.eval()
         own = right(predictions(self.learner, self.data, judged).argmax(1), judged)
@@ -181,9 +196,8 @@ class Comparison:
         if "pairs" in control.needs and self.data.pairs is None:
             raise ValueError("it needs clean samples with given and verified labels")
         for trial in control.trials:
-            if not self._finished(trial):
-                learner = self._build(TRIALS[trial])
-                self.work[trial] = work_of(learner, self.data, learner.task.epochs)
+            learner = self._build(TRIALS[trial])
+            self.work[trial] = work_of(learner, self.data, learner.task.epochs)
         self.controls[name] = control
 
     def _build(self, trial: Trial) -> Method:
@@ -268,13 +282,15 @@ def _stronger(decay: float, factor: float) -> float:
     return decay if factor == 1 else factor * (decay or LEAST_DECAY)
 
 
-def _use(trial: Trial, config: Mapping[str, Any], epoch: int) -> str:
+def _use(trial: Trial, config: Mapping[str, Any], epoch: int, asked: int) -> str:
     """The options of `mslg fit` that reproduce this control."""
     words = [] if trial.method is None else [f"--method {trial.method}"]
     words += [f"--set {key}={value:g}" for key, value in trial.settings.items()]
     if trial.weight_decay != 1:
         words.append(f"--set weight_decay={config['train']['weight_decay']:g}")
     epochs = config["train"]["epochs"]
+    if epochs != asked:
+        words.append(f"--epochs {epochs}")
     if epoch + 1 < epochs:
         words.append(f"(best after {epoch + 1} of {epochs} epochs)")
     return " ".join(words)

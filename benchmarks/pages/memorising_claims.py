@@ -1,0 +1,121 @@
+"""What the paper says, and what networks that memorise show of it: part of docs/results/memorising.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mslg.sweeps.table import Difference
+
+from .sweep import TABLE, Sweep
+from .words import prose, signed, table, with_interval
+
+PLAIN = "cross-entropy"
+FORMS = ("mslg published", "mslg released", "mslg")
+BASE, ABLATED = "mslg released", "released, "  # rows that change one thing begin with the latter
+SEVERAL = 2  # seeds, at least, for intervals
+ENOUGH = 5  # of the ten other methods, at least, for a claim about all of them
+
+
+def claims(sweep: Sweep) -> list[str]:
+    """The claims that the finished cells can judge, each with what they show."""
+    parts = [
+        *_against_the_ten(
+            sweep,
+            "feature-dependent",
+            "### MSLG beats the others under structured noise",
+            "In the paper it is the best of eleven in every feature-dependent column, from 40 % on by 4 to 31 points.",
+        ),
+        *_against_the_ten(
+            sweep,
+            "uniform",
+            "### It falls shortly behind under uniform noise",
+            "In the paper it is 2 points below the best at 20 and 40 %, and the best at 80 %.",
+        ),
+        *_gain_over_rate(sweep),
+    ]
+    return ["## What the paper says", *parts] if parts else []
+
+
+def _against_the_ten(sweep: Sweep, kind: str, title: str, says: str) -> list[str]:
+    columns = [name for name in sweep.columns if sweep.noise(name)[0].startswith(kind) and sweep.noise(name)[1] > 0]
+    forms, ten = [form for form in FORMS if form in sweep.rows], the_ten(sweep)
+    if not columns or not forms or len(ten) < ENOUGH:
+        return []
+    lines = []
+    for form in forms:
+        found = {column: each for column in columns if (each := best_of_ten(sweep, form, column)) is not None}
+        above = sum(between.mean > 0 for _, between in found.values())
+        words = [f"{name} {signed(between.mean)} to {best}" for name, (best, between) in found.items()]
+        told = f"above the best of them in {above} of {len(found)} columns ({', '.join(words)})"
+        lines.append(f"- `{form}`: {told}{_certainty(sweep, [between for _, between in found.values()])}.")
+    here = f"Here, against the best of the {len(ten)} others that stand in the table and know no more than MSLG:"
+    return [title, prose(says, here), "\n".join(lines)]
+
+
+def the_ten(sweep: Sweep) -> list[str]:
+    """The rows of the methods that the paper compares with, without those that know more than the others."""
+    return [row.name for row in sweep.grid.rows if row.paper and not row.knows and row.paper != "mslg"]
+
+
+def best_of_ten(sweep: Sweep, form: str, column: str) -> tuple[str, Difference] | None:
+    """The best of the paper's other methods in a column, and how far the form is above it."""
+    places = sweep.only(the_ten(sweep), [column]).summary().places
+    means = {row: place.mean for (row, _), place in places.items() if place.mean is not None}
+    best = max(means, key=lambda row: means[row], default=None)
+    between = None if best is None else sweep.minus(form, best).get(column)
+    return None if best is None or between is None else (best, between)
+
+
+def _certainty(sweep: Sweep, found: Sequence[Difference]) -> str:
+    if len(sweep.grid.seeds) < SEVERAL:
+        return "; one seed"
+    sure = sum(between.significant for between in found)
+    return "" if sure == len(found) else f"; {sure} of these differences are significant"
+
+
+def _gain_over_rate(sweep: Sweep) -> list[str]:
+    rates = {name: sweep.noise(name) for name in sweep.columns}
+    pairs = [
+        (low, high)
+        for low, (kind, rate) in rates.items()
+        for high, (same, higher) in rates.items()
+        if kind == same and 0 < rate < higher
+    ]
+    forms = [form for form in FORMS if form in sweep.rows]
+    if not pairs or not forms or PLAIN not in sweep.rows:
+        return []
+    lines = []
+    for form in forms:
+        gain = sweep.minus(form, PLAIN)
+        known = [(low, high) for low, high in pairs if {low, high} <= gain.keys()]
+        told = [f"{low} {signed(gain[low].mean)}, {high} {signed(gain[high].mean)}" for low, high in known]
+        grown = sum(gain[high].mean > gain[low].mean for low, high in known)
+        lines.append(f"- `{form}`: it grows in {grown} of {len(known)} kinds of noise ({'; '.join(told)}).")
+    return [
+        "### The gain grows with the rate",
+        prose("In the paper its gain over cross entropy grows with the share of wrong labels. Here, minus it:"),
+        "\n".join(lines),
+    ]
+
+
+def ablations(whole: Sweep) -> list[str]:
+    """Rows that change one thing, in the columns and seeds that all of them have."""
+    rows = [row for row in whole.rows if row.startswith(ABLATED)]
+    begun = [column for column in whole.columns if any(key[0] in rows and key[1] == column for key in whole.results)]
+    part = whole.only([BASE, *rows], begun).finished_part(least=2)
+    if BASE not in part.rows:
+        return []
+    lines = []
+    for row in part.rows[1:]:
+        found, labels = part.minus(row, BASE), part.minus(row, BASE, TABLE)
+        words = [f"{with_interval(found.get(name))} ({with_interval(labels.get(name))})" for name in part.columns]
+        lines.append([row.removeprefix(ABLATED), *words])
+    seeds = f"{len(part.grid.seeds)} seed{'s' if len(part.grid.seeds) > 1 else ''}"
+    return [
+        "## One thing changed",
+        prose(
+            f"`{BASE}` with one thing changed, minus itself: test accuracy in points, and in parentheses the share of",
+            f"labels in the table that are right; {seeds}.",
+        ),
+        table(["changed", *part.columns], lines),
+    ]
