@@ -11,6 +11,7 @@ import torch
 
 from ..data.batch import call
 from ..data.splits import Splits
+from ..runtime.machine import programs_per_processor
 from ..runtime.threads import ThreadTrial
 from .losses import cross_entropy
 from .method import Method
@@ -60,9 +61,9 @@ def faster_threads(method: Method, data: Splits) -> int | None:
 
 def duration_range(method: Method, data: Splits, work: float) -> tuple[float, float]:
     """Seconds that this much work takes, at least and at most: steps as they were measured, and with everything around
-    them on a machine that has other things to do."""
+    them on a machine that has other things to do, as much as it has now or more."""
     seconds = seconds_per_plain_step(method, data) * work
-    return seconds, SLOWER * seconds
+    return seconds, SLOWER * seconds * max(1.0, programs_per_processor())
 
 
 def work_of(method: Method, data: Splits, epochs: int, first: int = 0) -> float:
