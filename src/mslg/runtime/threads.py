@@ -17,6 +17,7 @@ log = logging.getLogger("mslg")
 
 SET_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # torchrun sets the first
 ROUNDS = 3
+PIECES = 2 * (ROUNDS + 1)  # of work, after which the number is decided
 CLEARLY = 1.3  # times faster a single thread must be: rounding depends on the number, so chance should not choose it
 
 
