@@ -15,7 +15,7 @@ from mslg.data.splits import Splits
 from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
-from mslg.methods.cross_fitted.refinement import matching_exponent, needed, refined, weight_at, wrong_share
+from mslg.methods.cross_fitted.refinement import doubted, haste_of, matching_exponent, needed, refined, weight_at
 from mslg.methods.cross_fitted.stages import in_cycle
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
@@ -264,7 +264,9 @@ def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior() -> N
     posterior, own = made.log_posterior(index).softmax(1).double(), made.own.table[index].double()
     share = float((1 - posterior.gather(1, made.task.given[index, None])).mean())
     length, last = made.task.epochs - made.starts[2], made.task.epochs - 1 - made.starts[2]
-    assert weight == pytest.approx(0.9 * min(1, (last / length - 0.2) / 0.4) * min(1, share / 0.2), rel=1e-5)
+    haste = haste_of(float((1 - posterior.amax(1)).mean()), length * made.steps)
+    part = (last / length - (0.2 - 0.15 * haste)) / (0.4 - 0.2 * haste)
+    assert weight == pytest.approx(0.9 * min(1, part) * min(1, share / 0.2), rel=1e-5)
     for row, expected in zip(made.soft_labels(index), zip(posterior, own, strict=True), strict=True):
         powers = [max(1e-8, (1 - weight) * q + weight * p) ** exponent for q, p in zip(*expected, strict=True)]
         assert row.tolist() == pytest.approx([float(power / sum(powers)) for power in powers], abs=1e-4)
@@ -281,15 +283,24 @@ def test_the_exponent_restores_the_entropy() -> None:
     assert exponent > 1.2  # a mean of two is less certain than either
     assert entropy(refined(soft, own, 0.7, exponent)) == pytest.approx(entropy(soft), rel=0.08)
     assert entropy(refined(soft, own, 0.7, 1.0)) > 1.2 * entropy(soft)
+    sharper = matching_exponent([(soft, own)], 0.7, kept=0.7)
+    assert entropy(refined(soft, own, 0.7, sharper)) == pytest.approx(0.7 * entropy(soft), rel=0.08)
     none = torch.zeros_like(own)
     assert torch.equal(refined(soft, none, 0.7, 3.0), soft)  # nothing predicted yet
 
 
 def test_own_predictions_count_late_and_where_labels_are_wrong() -> None:
-    assert [weight_at(part, 0.9) for part in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([0, 0, 0.45, 0.9, 0.9])
+    assert [weight_at(part, 0.9, 0.0) for part in (0.0, 0.2, 0.4, 0.6, 1.0)] == pytest.approx([0, 0, 0.45, 0.9, 0.9])
     assert [needed(share) for share in (0.0, 0.05, 0.2, 0.6)] == pytest.approx([0, 0.25, 1, 1])
     soft = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5]])
-    assert wrong_share([(soft[:1], torch.tensor([0])), (soft[1:], torch.tensor([0, 1]))]) == pytest.approx(1.3 / 3)
+    doubt, wrong = doubted([(soft[:1], torch.tensor([0])), (soft[1:], torch.tensor([0, 1]))])
+    assert (doubt, wrong) == pytest.approx((0.9 / 3, 1.3 / 3))
+
+
+def test_and_earlier_where_the_posterior_is_in_doubt_and_the_network_has_had_steps_to_learn() -> None:
+    assert [weight_at(part, 0.9, 1.0) for part in (0.0, 0.05, 0.15, 0.25)] == pytest.approx([0, 0, 0.45, 0.9])
+    assert [haste_of(doubt, 1000) for doubt in (0.0, 0.02, 0.06, 0.1, 0.5)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert haste_of(0.5, 75) == pytest.approx(0.25)
 
 
 def test_labels_become_better_than_the_given_ones() -> None:

@@ -186,8 +186,9 @@ class CrossFitted(FoldNetworks):
             self._finish_second_stage(data)
             self._enter(2)
         if self.stage == 2 and self._refines:
-            part = (epoch - self.starts[2]) / (self.task.epochs - self.starts[2])
-            self.own.begin_epoch(part, data.own(), self.table.given, self._displaced)
+            length = self.task.epochs - self.starts[2]
+            part, steps = (epoch - self.starts[2]) / length, length * self.steps
+            self.own.begin_epoch(part, steps, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -363,8 +364,8 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer changes, so
-        that of all samples is computed once, unless they are very many."""
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer
+        changes, so that of all samples is computed once, unless they are very many."""
         few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
         if self._posterior is None and self.stage == 2 and few:
             self._posterior = self._log_posterior(torch.arange(len(self.table.given), device=self.task.device))

@@ -1,7 +1,8 @@
 """Late in stage 3 the soft labels follow the deployed network: it has learned from all labels together, and mixup keeps
 it from memorising any of them, so the running mean of its predictions corrects more labels. A network that learns from
 its own predictions becomes ever more, or ever less, certain; the posterior, which clean samples have calibrated, says
-how certain the labels may be on average."""
+how certain the labels may be on average. There is haste where the posterior doubts many labels: then own predictions
+count earlier, and may be more certain."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from ...runtime.distributed import averaged
 from ...training.losses import entropy
 from ...training.method import Task
 
-START, FULL = 0.2, 0.6  # fractions of stage 3: from where on own predictions count, and from where on fully
+START, FULL = (0.2, 0.05), (0.6, 0.25)  # parts of stage 3 from which own predictions count, and fully; in haste
+SHARPER = 0.3  # in haste, the fraction of the labels' entropy that goes: own predictions are right more often than they
+DOUBT = (0.02, 0.1)  # mean doubt of the posterior from which on there is haste, and as much as there can be
+STEPS = 300  # of stage 3, from which on there may be: a network of few steps knows little
 KEPT = 0.7  # of the running mean of predictions, per epoch
 MANY = 0.2  # fraction of wrong labels from which on own predictions count fully: where fewer are, there is less to gain
 SAMPLES = 5000  # that the exponent is fitted on, about
@@ -44,22 +48,29 @@ class OwnPredictions(nn.Module):
         first = before.sum(1, keepdim=True) == 0
         self.table[index] = torch.where(first, probs, KEPT * before + (1 - KEPT) * probs).half()
 
-    def begin_epoch(self, part: float, own: Tensor, given: Tensor, soft_labels: Callable[[Tensor], Tensor]) -> None:
+    def begin_epoch(
+        self, part: float, steps: int, own: Tensor, given: Tensor, soft_labels: Callable[[Tensor], Tensor]
+    ) -> None:
         """How much predictions count in the epoch that begins at this part of stage 3, and with which exponent.
 
         Args:
             part: of stage 3, from 0 to 1.
+            steps: of stage 3.
             own: the samples of this process.
             given: labels of all samples.
             soft_labels: those of some samples, before they are refined.
         """
-        if (weight := weight_at(part, self.most)) == 0:
+        if weight_at(part, self.most, 1.0) == 0:
             return
         # By their index, so that several processes choose the samples that one process would.
         chosen = own[own % max(1, self.samples // SAMPLES) == 0]
         pieces = [(soft_labels(index), index) for index in pieces_of(chosen, self.classes)]
-        weight *= needed(wrong_share((soft, given[index]) for soft, index in pieces))
-        exponent = matching_exponent(((soft, self.table[index]) for soft, index in pieces), weight)
+        doubt, wrong = doubted((soft, given[index]) for soft, index in pieces)
+        haste = haste_of(doubt, steps)
+        if (weight := weight_at(part, self.most, haste) * needed(wrong)) == 0:
+            return
+        kept = 1 - SHARPER * haste * weight
+        exponent = matching_exponent(((soft, self.table[index]) for soft, index in pieces), weight, kept)
         self.now.copy_(torch.tensor([weight, exponent]))
 
     def refined(self, index: Tensor, soft: Tensor) -> Tensor:
@@ -67,9 +78,15 @@ class OwnPredictions(nn.Module):
         return refined(soft, self.table[index].float(), *self.now)
 
 
-def weight_at(part: float, most: float) -> float:
+def haste_of(doubt: float, steps: int) -> float:
+    """From 0 to 1: how early own predictions count, where the soft labels doubt themselves this much on average."""
+    return min(1.0, max(0.0, (doubt - DOUBT[0]) / (DOUBT[1] - DOUBT[0]))) * min(1.0, steps / STEPS)
+
+
+def weight_at(part: float, most: float, haste: float) -> float:
     """The weight of own predictions at this part of stage 3."""
-    return most * min(1.0, max(0.0, (part - START) / (FULL - START)))
+    start, full = (slow + haste * (early - slow) for slow, early in (START, FULL))
+    return most * min(1.0, max(0.0, (part - start) / (full - start)))
 
 
 def needed(share: float) -> float:
@@ -77,14 +94,16 @@ def needed(share: float) -> float:
     return min(1.0, share / MANY)
 
 
-def wrong_share(pieces: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """The fraction of given labels that soft labels say are wrong. `pieces` are (n, classes) soft labels and (n,) given
-    ones of this process."""
-    total = torch.zeros(2, dtype=torch.float64)
+def doubted(pieces: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+    """The mean probability that soft labels leave to classes other than their most probable one, and to classes other
+    than the given one: the fraction of given labels that are wrong. `pieces` are (n, classes) soft labels and (n,)
+    given ones of this process."""
+    total = torch.zeros(3, dtype=torch.float64)
     for soft, given in pieces:
-        total += torch.tensor([float((1 - soft.gather(1, given[:, None]).double()).sum()), len(given)])
-    wrong, count = averaged([total])[0].tolist()
-    return float(wrong / max(count, 1e-12))
+        of_given = soft.gather(1, given[:, None])
+        total += torch.tensor([float((1 - each.double()).sum()) for each in (soft.amax(1), of_given)] + [len(given)])
+    doubt, wrong, count = averaged([total])[0].tolist()
+    return float(doubt / max(count, 1e-12)), float(wrong / max(count, 1e-12))
 
 
 def refined(soft: Tensor, own: Tensor, weight: Tensor | float, exponent: Tensor | float) -> Tensor:
@@ -94,9 +113,9 @@ def refined(soft: Tensor, own: Tensor, weight: Tensor | float, exponent: Tensor 
     return torch.where(own.sum(1, keepdim=True) > 0, (exponent * mean.clamp_min(LEAST).log()).softmax(1), soft)
 
 
-def matching_exponent(pieces: Iterable[tuple[Tensor, Tensor]], weight: float) -> float:
-    """The exponent at which labels refined with this weight have the mean entropy of the soft labels. `pieces` are soft
-    labels and own predictions, (n, classes) each, of this process."""
+def matching_exponent(pieces: Iterable[tuple[Tensor, Tensor]], weight: float, kept: float = 1.0) -> float:
+    """The exponent at which labels refined with this weight have this fraction of the mean entropy of the soft labels.
+    `pieces` are soft labels and own predictions, (n, classes) each, of this process."""
     total = torch.zeros(len(EXPONENTS) + 1, dtype=torch.float64)
     for soft, own in pieces:
         soft, own = soft.double().cpu(), own.double().cpu()
@@ -106,5 +125,6 @@ def matching_exponent(pieces: Iterable[tuple[Tensor, Tensor]], weight: float) ->
     goal, *found = averaged([total])[0].tolist()
     # The entropy falls as the exponent grows: the first that is low enough.
     return next(
-        (float(each) for each, value in zip(EXPONENTS, found, strict=True) if value <= goal), float(EXPONENTS[-1])
+        (float(each) for each, value in zip(EXPONENTS, found, strict=True) if value <= kept * goal),
+        float(EXPONENTS[-1]),
     )
