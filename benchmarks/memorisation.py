@@ -1,11 +1,12 @@
-"""How far training agreement is above clean accuracy in runs that memorise wrong labels, and in runs that do not.
+"""How far training agreement is above clean accuracy, in runs that memorise wrong labels, and in runs that do not.
 
     python benchmarks/memorisation.py [--root DATA] [--seeds 0 1]
 
 Sets the thresholds of `mslg.issues.memorised`. A run has memorised if it gives most of the wrong labels back: its
 finished network predicts at least half of the wrong given labels of its training samples. Digits with made noise;
 with --root, 3,000 CIFAR-10 features too. Prints a row per run: share of wrong labels given back, agreement with given
-labels, accuracy on held-out clean samples, the gap beyond chance, and the clean loss as a fraction of that of guessing.
+labels, accuracy on held-out clean samples, the excess (see `Fit`), and the clean loss
+as a fraction of that of guessing.
 """
 
 from __future__ import annotations
@@ -75,15 +76,17 @@ def main() -> None:
                     settings["train"] = {"seed": seed, **tables.get("train", {})}
                     fit, back = measured(settings)
                     row = {"set": name, "noise": f"{noise} {rate:g}", "run": title, "seed": seed, "given_back": back}
-                    rows.append({**row, **fit._asdict(), "gap": fit.gap, "of_chance": fit.of_chance})
-                    numbers = back, fit.agreement, fit.right, fit.gap, fit.of_chance
+                    rows.append({**row, **fit._asdict(), "excess": fit.excess, "of_chance": fit.of_chance})
+                    numbers = back, fit.agreement, fit.right, fit.excess, fit.of_chance
                     print(f"{name} {noise} {rate:g} {title} {seed}:", *(f"{each:.2f}" for each in numbers), flush=True)
     RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     for kind, chosen in (("memorised", True), ("did not", False)):
         some = [row for row in rows if (row["given_back"] >= 0.5) == chosen]
-        gaps = sorted(row["gap"] for row in some)
+        excess = sorted(row["excess"] for row in some)
         losses = sorted(row["of_chance"] for row in some)
-        print(kind, len(some), "gap", [round(each, 2) for each in gaps], "loss", [round(each, 2) for each in losses])
+        print(
+            kind, len(some), "excess", [round(each, 2) for each in excess], "loss", [round(each, 2) for each in losses]
+        )
 
 
 if __name__ == "__main__":
