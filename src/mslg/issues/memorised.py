@@ -14,7 +14,7 @@ from ..training.prediction_history import PredictionHistory
 from .evidence import Evidence
 
 # benchmarks/memorisation.py: MEASURED
-MOST = 0.85  # of the labels that a network would get wrong if they were new, those that it agrees with all the same
+MOST = 0.8  # of the labels that a network would get wrong if they were new, those that it agrees with all the same
 NEAR_CHANCE = 0.95  # of the loss of a network that gives all classes the same probability
 FEWEST = 20  # clean samples
 
