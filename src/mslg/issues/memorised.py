@@ -13,8 +13,10 @@ from ..data.splits import Splits
 from ..training.prediction_history import PredictionHistory
 from .evidence import Evidence
 
-# benchmarks/memorisation.py: MEASURED
+# benchmarks/memorisation.py, 48 runs on digits and CIFAR-10 features: 17 of 18 that give at least half of their wrong
+# labels back are above (.85 to 1; one has .62), none of the 30 others is (at most .67).
 MOST = 0.8  # of the labels that a network would get wrong if they were new, those that it agrees with all the same
+# There, all of the 30 but one (1.05, at 70 % noise) are below (at most .83).
 NEAR_CHANCE = 0.95  # of the loss of a network that gives all classes the same probability
 FEWEST = 20  # clean samples
 
