@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
-from mslg.methods.cross_fitted.estimates import expectation_maximisation, stacked
+from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximisation, shrunk_shares, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
@@ -104,6 +104,38 @@ def test_expectation_maximisation_recovers_the_noise() -> None:
     found, _ = expectation_maximisation(lambda: [(given[:99], certain[:99]), (given[99:], certain[99:])], start, shares)
     counts = count(given, true, classes)
     assert (found - counts / counts.sum(1, keepdim=True)).abs().max() < 0.06
+
+
+def test_class_shares_of_clean_samples_are_followed_as_far_as_chance_does_not_explain_them() -> None:
+    random = torch.Generator().manual_seed(0)
+    given = torch.arange(6000) % 10
+    for size in (10, 20, 100):  # a random draw: its shares are chance, and as far away as chance makes them
+        drawn = given[torch.randperm(6000, generator=random)[:size]]
+        off = (shrunk_shares(drawn, given, 10) / class_shares(given, 10)).log().abs().max()
+        assert off < 0.6 * (class_shares(drawn, 10) / class_shares(given, 10)).log().abs().max()
+    uneven = torch.cat([torch.zeros(900, dtype=torch.int64), torch.arange(1, 10).repeat(12)])
+    balanced = torch.arange(10).repeat(30)  # drawn class by class from an uneven set
+    assert shrunk_shares(balanced, uneven, 10)[0] == pytest.approx(0.1, rel=0.1)
+
+
+def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Tensor]] = []
+
+    def ruin(self: CrossFitted, name: str, *_: Any) -> None:
+        seen.append({key: value.clone() for key, value in self.group(name).state_dict().items()})
+        for parameter in self.group(name).parameters():
+            parameter.data.neg_()
+
+    def note(self: CrossFitted, names: Any, data: Splits) -> None:
+        seen.append({key: value.clone() for key, value in self.group(names[0]).state_dict().items()})
+        predict(self, names, data)
+
+    predict = CrossFitted.predict_training
+    monkeypatch.setattr(CrossFitted, "fine_tune_folds", ruin)
+    monkeypatch.setattr(CrossFitted, "predict_training", note)
+    train_all(*built())
+    before, after = seen[:2]
+    assert all(torch.equal(before[key], after[key]) for key in before)
 
 
 def test_no_network_learns_from_its_own_fold() -> None:

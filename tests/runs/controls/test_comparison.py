@@ -118,6 +118,20 @@ def test_every_control_gets_the_same_samples_schedule_and_start(monkeypatch: pyt
         assert all(torch.equal(start[key], value) for key, value in fresh.items())
 
 
+def test_the_verdict_is_on_the_test_set_if_there_is_one(tmp_path: Path) -> None:
+    test = (MORE.x[:300], MORE.true[:300])
+    result = fit(test=test, output=tmp_path / "run")
+    found = result.summary["comparison"]
+    assert found["samples"] == 300
+    assert found["on_test"]
+    assert "% of 300 test samples" in found["verdict"]
+    assert found["accuracy"] == pytest.approx(result.summary["last"]["test/accuracy"])
+    for row in found["controls"]:
+        if row["name"] in ("clean-only", "cross-entropy"):
+            lines = (tmp_path / "run" / "controls" / row["name"] / "metrics.jsonl").read_text().splitlines()
+            assert row["accuracy"] == pytest.approx(json.loads(lines[-1])["test/accuracy"])
+
+
 def test_a_network_that_was_passed_as_a_module_is_not_trained_by_the_controls() -> None:
     networks = [small_network(), small_network()]
     networks[1].load_state_dict(networks[0].state_dict())

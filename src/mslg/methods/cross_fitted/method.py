@@ -50,10 +50,10 @@ from .estimates import (
     CleanPredictions,
     check_clean_set,
     chosen_as_clean,
-    class_shares,
     expectation_maximisation,
     first_matrix,
     one_hot,
+    shrunk_shares,
     stacked,
 )
 from .fold_networks import FoldNetworks
@@ -238,6 +238,8 @@ class CrossFitted(FoldNetworks):
         )
         steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
+        self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
+        self.go_back_to_best("noisy")
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
@@ -248,7 +250,7 @@ class CrossFitted(FoldNetworks):
                 logs = torch.stack([self.table_of(name)[index].cpu().double() for name in NETWORKS[0]])
                 yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
 
-        shares = class_shares(samples.label, self.task.classes)
+        shares = shrunk_shares(samples.label, self.task.given[data.train.index], self.task.classes)
         small = len(self.task.given) * self.task.classes <= HELD
         held = list(pieces()) if small else []
         matrix, found = expectation_maximisation((lambda: held) if small else pieces, start, shares)
