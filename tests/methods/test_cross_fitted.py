@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mslg.data.batch import Batch
 from mslg.data.splits import Splits
+from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximisation, shrunk_shares, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
@@ -361,6 +362,15 @@ def test_and_earlier_where_the_posterior_is_in_doubt_and_the_network_has_had_ste
     assert [weight_at(part, 0.9, 1.0) for part in (0.0, 0.05, 0.15, 0.25)] == pytest.approx([0, 0, 0.45, 0.9])
     assert [haste_of(doubt, 1000) for doubt in (0.0, 0.02, 0.06, 0.1, 0.5)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert haste_of(0.5, 75) == pytest.approx(0.25)
+
+
+def test_clean_samples_of_a_class_that_is_far_rarer_than_they_are_do_not_make_it_likely() -> None:
+    offset = torch.tensor([-4.0, -1.9, 0.0, 0.5], dtype=torch.float64)
+    assert noisy_shift(offset, "between").tolist() == pytest.approx([-2.0, -0.95, 0.0, 0.25])
+    # Logits of a network between both shares become those of the clean samples', beyond 2 nats only.
+    assert clean_shift(offset, "between").tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0])
+    assert clean_shift(offset, "training").tolist() == pytest.approx([2.0, 0.0, 0.0, 0.0])
+    assert clean_shift(offset, "clean").tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0])
 
 
 def test_labels_become_better_than_the_given_ones() -> None:

@@ -36,12 +36,7 @@ from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
 from ...runtime.distributed import averaged, broadcast_object
-from ...training.losses import (
-    cross_entropy,
-    forward_cross_entropy,
-    soft_cross_entropy,
-    total_variation,
-)
+from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import fit_weights, floored
