@@ -22,6 +22,6 @@ def noisy_shift(offset: Tensor, shares: ClassShares) -> Tensor:
 
 def clean_shift(offset: Tensor, shares: ClassShares) -> Tensor:
     """The same for the clean samples' shares, but only of what is beyond RARE. Without it, a class that is verified far
-    more often than it occurs takes all samples that look a little like it: on questions of TREC, a class of 1 % took 17 %
-    of the predictions in two of six runs. With all of it, rare classes are predicted too seldom."""
+    more often than it occurs takes all samples that look a little like it: on questions of TREC, a class of 1 % took
+    17 % of the predictions in two of six runs. With all of it, rare classes are predicted too seldom."""
     return (NEARNESS[shares] - 1) * (offset.float() + RARE).clamp_max(0)
