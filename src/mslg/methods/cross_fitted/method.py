@@ -401,8 +401,7 @@ class CrossFitted(FoldNetworks):
         }
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
-        self.steps, self.mixes = int(extra["steps"]), bool(extra["mixes"])
-        self.chosen = extra["chosen"].cpu()
+        self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
