@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from mslg.data.open import open_named
 from mslg.fitting.fit import fit_settings
 from mslg.fitting.review_next import review_next
 from mslg.review.report import write_report
+from mslg.review.start import write_start
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 PICTURES = {
@@ -90,7 +92,8 @@ def main() -> None:
                 take(browser, page, f"review-{screen}-{theme}", screen, theme, "review")
         for screen, theme in (("desktop", "light"), ("phone", "dark")):
             take(browser, page, f"summary-{screen}-{theme}", screen, theme, "summary")
-        take(browser, page, "check-desktop-light", "desktop", "light", "check")
+        first, _ = write_start(open_named("photos").train, "photos", Path("check"))
+        take(browser, first, "check-desktop-light", "desktop", "light", "check")
         take(browser, page, "next-desktop-light", "desktop", "light", "worth")
         browser.close()
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mslg.data.batch import Batch
+from mslg.data.samples import Samples
 from mslg.data.splits import Splits
+from mslg.data.stores import TensorStore
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximisation, shrunk_shares, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
@@ -112,11 +114,15 @@ def test_class_shares_of_clean_samples_are_followed_as_far_as_chance_does_not_ex
     given = torch.arange(6000) % 10
     for size in (10, 20, 100):  # a random draw: its shares are chance, and as far away as chance makes them
         drawn = given[torch.randperm(6000, generator=random)[:size]]
-        off = (shrunk_shares(drawn, given, 10) / class_shares(given, 10)).log().abs().max()
+        shares, kept = shrunk_shares(drawn, given, 10)
+        assert kept < 0.6
+        off = (shares / class_shares(given, 10)).log().abs().max()
         assert off < 0.6 * (class_shares(drawn, 10) / class_shares(given, 10)).log().abs().max()
     uneven = torch.cat([torch.zeros(900, dtype=torch.int64), torch.arange(1, 10).repeat(12)])
     balanced = torch.arange(10).repeat(30)  # drawn class by class from an uneven set
-    assert shrunk_shares(balanced, uneven, 10)[0] == pytest.approx(0.1, rel=0.1)
+    shares, kept = shrunk_shares(balanced, uneven, 10)
+    assert kept > 0.95
+    assert float(shares[0]) == pytest.approx(0.1, rel=0.1)
 
 
 def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +143,22 @@ def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.Mon
     train_all(*built())
     before, after = seen[:2]
     assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_networks_of_clean_samples_that_lack_a_class_are_not_listened_to() -> None:
+    random = torch.Generator().manual_seed(0)
+    label = torch.arange(20) % 3  # of four classes
+    logs = torch.stack([floored(torch.randn(20, 4, generator=random).log_softmax(1)) for _ in range(3)])
+    logs[1] = floored((8.0 * nn.functional.one_hot(label, 4)).log_softmax(1))  # right on these, and excludes the fourth
+    samples = replace(blobs_samples(label), given=None)
+    weights, _ = stacked(logs, samples, torch.arange(20) % 4, torch.eye(4, dtype=torch.float64))
+    assert weights[1] == 0
+    weights, _ = stacked(logs[..., :3], samples, torch.arange(20) % 4, torch.eye(3, dtype=torch.float64))
+    assert weights[1] > 1 / 3
+
+
+def blobs_samples(label: Tensor) -> Samples:
+    return Samples(TensorStore(torch.zeros(len(label), 1)), torch.arange(len(label)), label)
 
 
 def test_no_network_learns_from_its_own_fold() -> None:

@@ -135,7 +135,7 @@ def check_clean(clean: Source, noisy: Source) -> None:
     missing = sorted(set(range(len(noisy.classes))) - set(clean.label.tolist()))
     if missing:
         names = ", ".join(noisy.classes[c] for c in missing)
-        log.warning("the clean set has no sample of: %s. Labels cannot be corrected to these classes.", names)
+        log.warning("the clean set has no sample of: %s. Few labels can be corrected to these classes.", names)
     _compare_shares(clean.label, noisy.label, noisy.classes)
 
 

@@ -18,6 +18,7 @@ from ...training.stacking import fit_weights
 
 EM_STEPS = 30
 RIDGE = 0.3  # of the weights: with 1.0, 50 clean samples hardly turn networks of misleading labels down
+FEWEST = 2  # clean samples of every class with which networks of these alone are listened to
 CENTRE = (1 / 3, 1 / 3, 1 / 3, 1.0)  # of the weights of three predictions and of the given label, before any evidence
 
 
@@ -54,13 +55,18 @@ def class_shares(label: Tensor, classes: int) -> Tensor:
     return (torch.bincount(label, minlength=classes).double() + 1) / (len(label) + classes)
 
 
-def shrunk_shares(label: Tensor, given: Tensor, classes: int) -> Tensor:
-    """(classes,) shares of the clean samples' classes, as far from those of given labels as chance does not explain:
-    the estimate of James and Stein, with the likelihood ratio as the distance."""
+def shrunk_shares(label: Tensor, given: Tensor, classes: int) -> tuple[Tensor, float]:
+    """(classes,) shares of the clean samples' classes, as far from those of given labels as chance does not explain;
+    how much of the way that is, from 0 to 1: the estimate of James and Stein, the distance by likelihood ratio."""
     clean, noisy = (class_shares(each, classes) for each in (label, given))
     distance = 2 * len(label) * float((clean * (clean / noisy).log()).sum())
     kept = max(0.0, 1 - (classes - 1) / max(distance, 1e-12))
-    return (kept * clean.log() + (1 - kept) * noisy.log()).softmax(0)
+    return (kept * clean.log() + (1 - kept) * noisy.log()).softmax(0), kept
+
+
+def knows_every_class(label: Tensor, classes: int) -> bool:
+    """Whether networks of these clean samples alone can tell all classes: one that they have not seen, they exclude."""
+    return int(torch.bincount(label, minlength=classes).min()) >= FEWEST
 
 
 def expectation_maximisation(
@@ -88,6 +94,24 @@ def expectation_maximisation(
     return transition, from_inputs
 
 
+def estimated_noise(
+    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], start: Tensor, samples: Samples, given: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The transition matrix, and (classes,) the logarithm of the noisy samples' class shares over the clean ones'.
+
+    Args:
+        pieces: as above.
+        start: (classes, classes) where expectation maximisation starts.
+        samples: the clean samples.
+        given: labels of all training samples.
+    """
+    shares, kept = shrunk_shares(samples.label, given, len(start))
+    matrix, found = expectation_maximisation(pieces, start, shares)
+    if (pairs := samples.pairs()) is not None:
+        matrix = smoothed_by_best_prior(*pairs, len(start), matrix)[0]
+    return matrix, kept * (found / shares).log()
+
+
 def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
     """Where expectation maximisation starts: counted on samples with both labels; without any, the mean prediction, by
     networks of given labels, for the clean samples of each class."""
@@ -111,13 +135,16 @@ def stacked(logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor) ->
         (4,) weights; and (n, classes) combined log-probabilities, in which no clean sample that was fitted is weighed
         by its own label: the weights are those without its fold.
     """
+    centre: tuple[float, ...] = CENTRE
+    if not knows_every_class(samples.label, len(transition)):
+        logs, centre = logs * torch.tensor([1.0, 0.0, 1.0])[:, None, None], (0.5, 0.0, 0.5, 1.0)  # then the weight is 0
     features = logs[:, : len(samples)]
     if (pairs := samples.pairs()) is not None:
         assert samples.given is not None
         columns = torch.zeros(1, *features.shape[1:], dtype=torch.float64)
         columns[0, samples.given >= 0] = smoothed_by_best_prior(*pairs, len(transition), transition)[1].log()
         features = torch.cat([features, columns])
-    centre = CENTRE[: len(features)]
+    centre = centre[: len(features)]
     weights = torch.ones(4, dtype=torch.float64)
     weights[: len(features)] = fit_weights(features, samples.label, centre=centre, ridge=RIDGE)
     combined = (weights[:3, None, None] * logs).sum(0)

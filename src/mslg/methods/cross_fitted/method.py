@@ -34,7 +34,6 @@ from ...data.sample_table import file_if_large, pieces_of
 from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
-from ...noise.transition_matrix import smoothed_by_best_prior
 from ...runtime.distributed import averaged, broadcast_object
 from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
@@ -45,10 +44,10 @@ from .estimates import (
     CleanPredictions,
     check_clean_set,
     chosen_as_clean,
-    expectation_maximisation,
+    estimated_noise,
     first_matrix,
+    knows_every_class,
     one_hot,
-    shrunk_shares,
     stacked,
 )
 from .fold_networks import FoldNetworks
@@ -231,28 +230,30 @@ class CrossFitted(FoldNetworks):
         start = first_matrix(
             samples, self.predict_clean("noisy", data, samples, out_of_fold=False).exp(), self.task.classes
         )
-        steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
-        self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
-        self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
-        self.go_back_to_best("noisy")
+        every = knows_every_class(samples.label, self.task.classes)
+        if every:
+            steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
+            self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
+            self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
+            self.go_back_to_best("noisy")
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
-        weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
+        weights = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        if every:
+            weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
 
         def pieces() -> Iterator[tuple[Tensor, Tensor]]:
             for index in pieces_of(data.own(), self.task.classes):
                 logs = torch.stack([self.table_of(name)[index].cpu().double() for name in NETWORKS[0]])
                 yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
 
-        shares = shrunk_shares(samples.label, self.task.given[data.train.index], self.task.classes)
         small = len(self.task.given) * self.task.classes <= HELD
         held = list(pieces()) if small else []
-        matrix, found = expectation_maximisation((lambda: held) if small else pieces, start, shares)
-        if (pairs := samples.pairs()) is not None:
-            matrix = smoothed_by_best_prior(*pairs, self.task.classes, matrix)[0]
+        given = self.task.given[data.train.index]
+        matrix, offset = estimated_noise((lambda: held) if small else pieces, start, samples, given)
         self.transition.copy_(matrix)
-        self.offset.copy_((found / shares).log())
+        self.offset.copy_(offset)
 
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the

@@ -53,7 +53,7 @@ class Review {
     }
     const depths = [10, 25, 50, 100, 200, 500, 1000].filter((depth) => depth < this.cards.length);
     byId("depth").replaceChildren(
-      element("option", { value: "" }, "all on this page"),
+      element("option", { value: "" }, "all"),
       ...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)),
     );
     if (byId("state").options.length < 4) byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
@@ -126,7 +126,7 @@ class Review {
     byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
     byId("precision").textContent = this.part === "review" ? this.precision() : "";
     this.drawAudit();
-    const random = this.part === "check"; // nothing is suggested for these, and nothing is known to filter by
+    const random = this.cards.every((card) => card.quality === null); // before a run nothing is suggested or known
     for (const id of ["accept", "bulk-accept", "filters"]) byId(id).hidden = random;
     byId("keep").classList.toggle("primary", random);
     byId("card").hidden = !this.card;
