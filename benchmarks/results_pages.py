@@ -26,6 +26,7 @@ from pages import (
     ladder,
     memorising,
     paper_claims,
+    practitioner,
     rerun,
     robustness,
     scale,
@@ -60,6 +61,7 @@ FIRST = {
 }
 MORE = {
     "issues": ("The issue list", "which list finds wrong labels best, and whether its error rate holds"),
+    "practitioner": ("A folder of photos", "6,000 JPEG files by defaults, beside cleanlab on the same features"),
     "any-model": ("Any model's probabilities", "`find_label_issues` beside cleanlab and self-confidence"),
     "digits": ("All methods on digits", "every method with its defaults on small images, in minutes"),
     "full-protocol": ("The full protocol", "the paper's experiments at their own scale: what a GPU owner can add"),
@@ -87,6 +89,7 @@ def write(results: Path = RESULTS, recipes: Path = RECIPES, docs: Path = DOCS) -
         "full-protocol": full_protocol.page(results, read(full_protocol.NAME, results, PACKAGED)),
         "issues": issues.page(results),
         "any-model": any_model.page(results),
+        "practitioner": practitioner.page(results),
         "robustness": robustness.page(results),
         "label-learning": label_learning.page(results),
         "index": index(sweeps, memorised, results, docs),

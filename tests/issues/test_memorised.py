@@ -39,7 +39,7 @@ def test_agreement_far_above_clean_accuracy_is_said() -> None:
     assert "agrees with 98 % of the labels it was trained on but is right on 60 % of 50 clean samples" in told
 
 
-@pytest.mark.parametrize(("agreeing", "right"), [(60, 45), (90, 46), (75, 40)])
+@pytest.mark.parametrize(("agreeing", "right"), [(60, 45), (90, 46), (75, 40), (90, 32)])
 def test_learning_is_not_called_memorising(agreeing: int, right: int) -> None:
     assert said(agreeing, right) is None
 

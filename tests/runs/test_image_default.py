@@ -13,7 +13,7 @@ from mslg.data.readers.options import Reading
 from mslg.data.source import Source, make_source
 from mslg.networks.build import network_factory
 from mslg.networks.packaged import packaged_backbone
-from mslg.runs import image_default
+from mslg.runs import image_default, run_data
 from mslg.runs.image_default import with_image_default
 from mslg.runs.settings import Data, Named, Settings, Train
 from tests.support import trees
@@ -39,7 +39,7 @@ def test_photos_are_judged_by_frozen_features_or_a_small_network(
     chosen = with_image_default(Settings(), photos, "cpu")
     if installed:
         head = Named("mlp", arguments={"dropout": 0.5})  # which memorises less
-        assert chosen == Settings(data=Data(features=INSTALLED), network=head, train=Train(weight_decay=1e-3))
+        assert chosen == Settings(data=Data(features=INSTALLED), network=head, train=Train(weight_decay=1e-2))
         assert not caplog.text
     else:
         assert chosen.network == Named("cnn8", arguments={"width": 16})
@@ -102,3 +102,13 @@ def test_the_packaged_backbone_has_its_weights_and_a_head_for_the_classes(photos
         network_factory("packaged:efficientnet-lite9", photos)
     with pytest.raises(ValueError, match="has no weights 'best'"):
         network_factory(INSTALLED, replace(photos), weights="best")()
+
+
+def test_missing_clean_samples_are_said_before_features_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees.image_folder(tmp_path / "photos", each=2)
+    monkeypatch.setattr(run_data, "extract", lambda *_, **__: pytest.fail("features were computed"))
+    settings = Settings(data=Data(source=str(tmp_path / "photos"), features="mlp"))
+    with pytest.raises(ValueError, match=r"needs clean samples and there are none; .*mslg start DATA"):
+        run_data.open_run_data(settings)

@@ -263,6 +263,9 @@ def _print_summary(result: Any, output: Path) -> None:
     last = result.summary.get("last", {})
     if "memorised" in result.summary:
         print(result.summary["memorised"], file=sys.stderr)
+    comparison = result.summary.get("comparison", {})
+    if comparison and comparison["helped"] is not False:  # otherwise it was a warning
+        print(comparison["verdict"], file=sys.stderr)
     for key, words in {
         "test/accuracy": "test accuracy",
         "report/accuracy": "accuracy on held-out clean samples",
@@ -278,9 +281,6 @@ def _print_summary(result: Any, output: Path) -> None:
             "no accuracy of the model: there is no test set, and all clean samples are trained on",
             file=sys.stderr,
         )
-    comparison = result.summary.get("comparison", {})
-    if comparison and comparison["helped"] is not False:  # otherwise it was a warning
-        print(comparison["verdict"], file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     where = output / "labels.parquet"
     print(f"{issues} of {samples} labels look wrong, worst first by rank: {where}", file=sys.stderr)

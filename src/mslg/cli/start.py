@@ -35,16 +35,15 @@ def start(
     mslg fit photos/ --clean check/decisions.csv -o runs/first
     """
     from ..data.open import open_named, reading_of
-    from ..review.start import write_start
+    from ..review.start import then, write_start
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
     columns = {"label_column": label_column, "text_column": text_column, "path_column": path_column}
     reading = reading_of({**columns, "id_column": id_column})
     bundle = open_named(data, root=root, reading=reading)
     page, about = write_start(bundle.train, data, output, seed=seed)
-    decisions = output / "decisions.csv"
     print(f"{len(about['samples'])} of {len(bundle.train)} samples drawn at random: {page}", file=sys.stderr)
-    print(f"then: mslg fit {data} --clean {decisions} -o runs/first", file=sys.stderr)
+    print(f"then: {then(data, output)}", file=sys.stderr)
     if serve:
         from .review import serve_page
 

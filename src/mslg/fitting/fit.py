@@ -111,7 +111,7 @@ def fit_settings(tables: Mapping[str, Mapping[str, Any]], *, decisions: Any = No
         **options: fields of `mslg.runs.settings.Options`.
     """
     how = made(Options, options)
-    settings, data = open_run_data(Settings.of(tables), how)
+    settings, data = open_run_data(Settings.of(tables), how, reviewed=bool(decisions))
     return run(settings, data, how, None, decisions)
 
 

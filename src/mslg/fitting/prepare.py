@@ -24,7 +24,7 @@ from ..registry import UnknownName, expect_name, unknown
 from ..review.next_round import Round
 from ..runs.execute import Prepared
 from ..runs.folder import Run
-from ..runs.run_data import RunData
+from ..runs.run_data import NO_CLEAN_SET, RunData
 from ..runs.settings import Named, Options, Settings, Train, check_value
 from ..runtime.distributed import broadcast_object, local_device, ranks
 from ..runtime.durations import in_words
@@ -199,8 +199,7 @@ def build_method(named: Named, task: Task, data: Splits) -> Method:
 
 
 ADVICE = {
-    "clean set": "clean samples and there are none; pass clean= (--clean): a set of verified samples, a number of "
-    'verified samples to take out of the data, or "auto" to use low-loss samples instead',
+    "clean set": NO_CLEAN_SET,
     "noise rate": "the noise rate; pass noise_rate= (--noise-rate), a fraction between 0 and 1",
 }
 

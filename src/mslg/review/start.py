@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ from .report.label_counts import LabelCounts
 from .report.render import render
 from .report.report_data import ReportData, fingerprint_of
 
+DECISIONS = "decisions.csv"
 
-def start_data(source: Source, name: str, *, seed: int = 0) -> ReportData:
+
+def then(name: str, folder: Path) -> str:
+    """The command that follows the check of this data, whose decisions are in this folder."""
+    return shlex.join(["mslg", "fit", name, "--clean", str(folder / DECISIONS), "-o", "runs/first"])
+
+
+def start_data(source: Source, name: str, folder: Path, *, seed: int = 0) -> ReportData:
     """A page's content: samples drawn at random, with their given labels and nothing else."""
     positions = random_positions(len(source), seed).tolist()
     cards = [
@@ -30,7 +38,7 @@ def start_data(source: Source, name: str, *, seed: int = 0) -> ReportData:
         name=Path(name).name or name,
         settings=settings,
         config={"data": {"source": name}, "train": {"seed": seed}},
-        summary={"state": "started"},
+        summary={"state": "started", "then": then(name, folder)},
         history=[],
         classes=list(source.classes),
         labels=LabelCounts(len(source), 0, [], []),
@@ -41,7 +49,7 @@ def start_data(source: Source, name: str, *, seed: int = 0) -> ReportData:
 
 def write_start(source: Source, name: str, folder: Path, *, seed: int = 0) -> tuple[Path, dict[str, Any]]:
     """Write the page and its samples into a folder. Returns the page's path and the content of start.json."""
-    data = start_data(source, name, seed=seed)
+    data = start_data(source, name, folder, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
     about = {
         "format_version": 1,

@@ -19,8 +19,9 @@ from ..issues.ranked_list import LabelIssues
 from ..runtime import checksums, distributed, locks
 from ..runtime.durations import range_in_words
 from ..runtime.machine import versions
+from ..runtime.threads import may_choose, using_threads
 from ..training.collapse import CollapseWatch
-from ..training.cost import duration_range, work_of
+from ..training.cost import duration_range, faster_threads, work_of
 from ..training.evaluation import Evaluation
 from ..training.loggers import Logging, Started
 from ..training.loop import EpochRecord, NonFiniteLoss, Position
@@ -71,7 +72,7 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     folder = None if options.output is None else Path(options.output)
     logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
-    with _alone(folder, options):
+    with _alone(folder, options), using_threads(_threads(prepared, options, folder)):
         return _execute(prepared, options, folder, logs)
 
 
@@ -93,6 +94,14 @@ def _alone(folder: Path | None, options: Options) -> Iterator[None]:
         yield
 
 
+def _threads(prepared: Prepared, options: Options, folder: Path | None) -> int | None:
+    """How many threads to compute with: a resumed run, as many as before, since rounding depends on it."""
+    if options.resume and folder is not None and (folder / "config.toml").exists():
+        recorded = Run.open(folder).config.get("threads")
+        return int(recorded) if recorded is not None and may_choose() else None
+    return faster_threads(prepared.method, prepared.data)
+
+
 def _execute(prepared: Prepared, options: Options, folder: Path | None, logs: Logging) -> Outcome:
     begun = time.monotonic()
     position = start_of(prepared.method, prepared.data)
@@ -100,7 +109,8 @@ def _execute(prepared: Prepared, options: Options, folder: Path | None, logs: Lo
     _announce(prepared, position)
     comparison = None
     if options.compare:
-        comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder)
+        test = prepared.evaluation.test
+        comparison = Comparison(prepared.method, prepared.used, prepared.data, prepared.record, folder, test)
         comparison.announce(budget=options.time_budget)
     stopped = _train(prepared, options, logs, run, records, position, begun)
     outcome = _conclude(prepared, run, records, position, stopped=stopped)

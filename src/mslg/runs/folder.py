@@ -11,6 +11,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..runtime import checksums, distributed, locks, toml
 from ..runtime.checksums import DamagedFile
 from ..runtime.files import PARTIAL, keep_as, regular, write_atomically
@@ -35,7 +37,7 @@ class RunMismatch(ValueError):
 class Run:
     """The folder of one training run.
 
-    config.toml      every setting, the versions and the fingerprint of the data
+    config.toml      every setting, the number of threads, the versions and the fingerprint of the data
     checksums.json   of the files that the run has written: `mslg verify` compares them, and so does whoever reads one
     metrics.jsonl    one line per epoch, identical to the byte however often the run was interrupted
     timing.jsonl     seconds per epoch
@@ -74,7 +76,9 @@ class Run:
             write_atomically(path / name, content)
         for name in LINES:
             run._write_lines(name, [])
-        text = toml.dumps({"format_version": FORMAT, **config, "versions": versions()})
+        text = toml.dumps(
+            {"format_version": FORMAT, "threads": torch.get_num_threads(), **config, "versions": versions()}
+        )
         write_atomically(path / "config.toml", text.encode())  # last: with it the folder is a run
         checksums.record(path, ["config.toml", *(files or {})])
         (path / INCOMPLETE).unlink()

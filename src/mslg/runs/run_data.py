@@ -13,12 +13,18 @@ from ..data.augmentation import Augment
 from ..data.make_splits import clean_from_test, held_out_of_train
 from ..data.open import subset
 from ..data.source import Source
+from ..methods import METHODS
 from ..networks.build import default_network, network_factory
 from ..networks.features import backbone, extract, preparation
 from ..registry import expect_name
 from .image_default import with_image_default
 from .open_data import open_data
 from .settings import Data, Options, Settings
+
+NO_CLEAN_SET = (
+    "clean samples and there are none; pass clean= (--clean): a set of verified samples (mslg start DATA makes one of "
+    '100 random samples), a number of verified samples to take out of the data, or "auto" to use low-loss ones instead'
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,15 @@ class RunData:
     weights: Tensor | None = None
 
 
-def open_run_data(settings: Settings, options: Options | None = None) -> tuple[Settings, RunData]:
+def open_run_data(
+    settings: Settings, options: Options | None = None, *, reviewed: bool = False
+) -> tuple[Settings, RunData]:
     """Open the data by name, corrupt it if a noise is named, extract features if asked to, and choose the network.
+
+    Args:
+        settings: of the run.
+        options: how it is carried out.
+        reviewed: whether a reviewer's decisions will be among the clean samples.
 
     Returns:
         The settings, with what was decided here filled in, and the data.
@@ -68,6 +81,8 @@ def open_run_data(settings: Settings, options: Options | None = None) -> tuple[S
     elif data.clean_from is not None or data.test is not None:
         opened = opened._replace(**_clean_from_test(opened, data, seed))
     if data.features is not None:
+        if not reviewed and train.from_run is None:
+            _refuse_without_clean(settings, opened)  # now: features may take a while
         parts, data = _features(opened, data, train.augment, options)
         opened, train = opened._replace(**parts), replace(train, augment=None)
     augment = Augment.parse(train.augment)
@@ -81,6 +96,13 @@ def open_run_data(settings: Settings, options: Options | None = None) -> tuple[S
     }
     rate, transition = (opened.noise_rate, opened.transition) if data.reveal_noise else (None, None)
     return settings, RunData(network, opened.train, opened.clean, opened.test, rate, transition, record)
+
+
+def _refuse_without_clean(settings: Settings, opened: Any) -> None:
+    made = METHODS.resolve(settings.method.name)
+    auto = bool(settings.method.arguments.get("auto_clean"))
+    if "clean set" in made.object.needs and opened.clean is None and opened.train.verified_label is None and not auto:
+        raise ValueError(f"{made.name} needs {NO_CLEAN_SET}")
 
 
 def _clean_from_test(opened: Any, data: Data, seed: int) -> dict[str, Any]:

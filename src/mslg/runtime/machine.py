@@ -14,6 +14,12 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def programs_per_processor() -> float:
+    """How many running programs share a processor, over the last minute."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load / processors()
+
+
 def versions() -> dict[str, str]:
     """The versions that a result may depend on."""
     names = ("torch", "numpy", "scikit-learn", "safetensors")

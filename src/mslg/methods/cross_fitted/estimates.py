@@ -54,6 +54,15 @@ def class_shares(label: Tensor, classes: int) -> Tensor:
     return (torch.bincount(label, minlength=classes).double() + 1) / (len(label) + classes)
 
 
+def shrunk_shares(label: Tensor, given: Tensor, classes: int) -> Tensor:
+    """(classes,) shares of the clean samples' classes, as far from those of given labels as chance does not explain:
+    the estimate of James and Stein, with the likelihood ratio as the distance."""
+    clean, noisy = (class_shares(each, classes) for each in (label, given))
+    distance = 2 * len(label) * float((clean * (clean / noisy).log()).sum())
+    kept = max(0.0, 1 - (classes - 1) / max(distance, 1e-12))
+    return (kept * clean.log() + (1 - kept) * noisy.log()).softmax(0)
+
+
 def expectation_maximisation(
     pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], transition: Tensor, clean_shares: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,24 +35,20 @@ from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object, ranks
-from ...training.losses import (
-    cross_entropy,
-    forward_cross_entropy,
-    soft_cross_entropy,
-    total_variation,
-)
+from ...runtime.distributed import averaged, broadcast_object
+from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import fit_weights, floored
+from .class_shares import ClassShares, clean_shift, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
     chosen_as_clean,
-    class_shares,
     expectation_maximisation,
     first_matrix,
     one_hot,
+    shrunk_shares,
     stacked,
 )
 from .fold_networks import FoldNetworks
@@ -68,10 +64,14 @@ HELD = 2**24  # predictions kept in double precision while a matrix is fitted to
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
+CLEAN_SHARES = {
+    "between": 0.5,
+    "training": 0.0,
+    "clean": 1.0,
+}  # how near the deployed network's class shares are to them
+RARE = 2.0  # nats by which a class may be rarer among the noisy than among the clean samples before these are shifted
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
-
-ClassShares = Literal["between", "training", "clean"]
 
 
 class CrossFitted(FoldNetworks):
@@ -233,6 +233,8 @@ class CrossFitted(FoldNetworks):
         )
         steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
         self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
+        self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
+        self.go_back_to_best("noisy")
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
@@ -243,7 +245,7 @@ class CrossFitted(FoldNetworks):
                 logs = torch.stack([self.table_of(name)[index].cpu().double() for name in NETWORKS[0]])
                 yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
 
-        shares = class_shares(samples.label, self.task.classes)
+        shares = shrunk_shares(samples.label, self.task.given[data.train.index], self.task.classes)
         small = len(self.task.given) * self.task.classes <= HELD
         held = list(pieces()) if small else []
         matrix, found = expectation_maximisation((lambda: held) if small else pieces, start, shares)
@@ -303,7 +305,7 @@ class CrossFitted(FoldNetworks):
             scalars["clean/loss"] = self.move_labels(batch, clean)
         if self._refines:
             with evaluating(self.network):
-                predicted = call(self.network, batch.inputs).float() + self._shift(torch.float32)
+                predicted = call(self.network, batch.inputs).float() + noisy_shift(self.offset, self.class_shares)
             self.own.remember(batch.index, predicted.softmax(1))
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
@@ -313,10 +315,11 @@ class CrossFitted(FoldNetworks):
             assert isinstance(inputs, Tensor)
             inputs, target = mixed(inputs, target, (size, len(clean.index)))
         logits = call(self.network, inputs)
-        noisy = (logits[:size] + self._shift(logits.dtype)).log_softmax(1)
+        noisy = (logits[:size] + noisy_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
         loss = soft_cross_entropy(noisy, target[:size]).mean()
-        verified = soft_cross_entropy(logits[size:].log_softmax(1), target[size:]).mean()
-        self.descend(self.optimizer, loss + self.clean_weight * verified)
+        verified = (logits[size:] + clean_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
+        clean_loss = soft_cross_entropy(verified, target[size:]).mean()
+        self.descend(self.optimizer, loss + self.clean_weight * clean_loss)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
@@ -328,11 +331,6 @@ class CrossFitted(FoldNetworks):
         """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
         return self.own_weight > 0 and self.mixes
 
-    def _shift(self, dtype: torch.dtype) -> Tensor:
-        """What turns the network's logits into those of the noisy samples' class shares."""
-        share = {"between": 0.5, "training": 0.0, "clean": 1.0}[self.class_shares]
-        return share * self.offset.to(dtype)
-
     def _learns_labels(self, epoch: int) -> bool:
         """Whether labels move in this epoch: not in the first third of stage 3, where the network knows little."""
         start = 0 if self.task.warm else self.starts[2] + (self.task.epochs - self.starts[2]) // 3
@@ -340,7 +338,7 @@ class CrossFitted(FoldNetworks):
 
     def move_labels(self, batch: Batch, clean: Batch) -> Tensor:
         """Move the label logits of a batch against the derivative of its predictions along the clean gradient."""
-        shift, weight = self._shift(torch.float32), self.offset.float().exp()[clean.label]
+        shift, weight = noisy_shift(self.offset, self.class_shares), self.offset.float().exp()[clean.label]
         direction, clean_loss = label_direction(self.engine, self.network, batch, clean, shift, weight)
         # The largest so far: once the network fits the clean samples, what is left of their gradient is no evidence,
         # and steps that are always of one length would follow it all the same.
@@ -362,16 +360,7 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer
-        changes, so that of all samples is computed once, unless they are very many."""
-        few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
-        if self._posterior is None and self.stage == 2 and few:
-            self._posterior = self._log_posterior(torch.arange(len(self.table.given), device=self.task.device))
-        return self._log_posterior(index) if self._posterior is None else self._posterior.index_select(0, index)
-
-    _posterior: Tensor | None = None  # of all samples; no state: it follows from the tables
-
-    def _log_posterior(self, index: Tensor) -> Tensor:
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
         columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
         return columns.float()[self.table.given[index]] + self._weighed(index)
 
@@ -412,8 +401,7 @@ class CrossFitted(FoldNetworks):
         }
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
-        self.steps, self.mixes = int(extra["steps"]), bool(extra["mixes"])
-        self.chosen = extra["chosen"].cpu()
+        self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
@@ -421,7 +409,6 @@ class CrossFitted(FoldNetworks):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
-        self._posterior = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:

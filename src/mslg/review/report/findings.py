@@ -116,7 +116,9 @@ def _flag_words(run: ReportData) -> str:
 
 
 def tiles(run: ReportData) -> list[Tile]:
-    """The numbers at the top."""
+    """The numbers at the top; before a run there are none."""
+    if run.summary.get("state") == "started":
+        return []
     last = run.summary.get("last", {})
     parts = run.summary.get("clean_samples", {})
     held_out = parts.get("report") or 0
@@ -136,7 +138,9 @@ def tiles(run: ReportData) -> list[Tile]:
 
 
 def missing(run: ReportData) -> list[str]:
-    """What is unknown, and why."""
+    """What is unknown, and why; before a run, the headline says it."""
+    if run.summary.get("state") == "started":
+        return []
     summary, found = run.summary, []
     errors = summary.get("label_errors") or {}
     if not errors.get("count"):

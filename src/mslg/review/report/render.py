@@ -84,6 +84,7 @@ def _data(run: ReportData) -> dict[str, Any]:
         "classes": run.classes if run.cards.shown or run.cards.audit else [],
         "samples": run.labels.samples,
         "stated": findings.is_stated(run),
+        "then": run.summary.get("then", ""),
         "precision": findings.list_precision(run),
         **run.cards.payload(),
     }

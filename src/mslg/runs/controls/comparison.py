@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from ...data.samples import Samples
 from ...data.splits import Splits
 from ...methods import METHODS
 from ...runtime.distributed import broadcast_object
@@ -45,6 +46,7 @@ class Comparison:
     data: Splits
     resolved: Mapping[str, Any]  # the run's settings
     folder: Path | None  # of the run
+    test: Samples | None = None  # the test set, on which controls that have to be trained are compared
     method: str = field(init=False)  # its name
     work: dict[str, float] = field(
         default_factory=dict, init=False
@@ -131,6 +133,7 @@ class Comparison:
                 partial(self._build, TRIALS[name]),
                 self.data,
                 self._run(name),
+                test=self.test,
                 display=display(name),
                 checkpoint_seconds=checkpoint_seconds,
             )
@@ -155,6 +158,7 @@ class Comparison:
         select, report = self.data.select, self.data.report
         assert select is not None
         assert report is not None
+        judged = report if self.test is None else self.test
         answers = []
         for name, control in self.controls.items():
             trials = {trial: looks[trial] for trial in control.trials if trial in looks}
@@ -168,11 +172,13 @@ class Comparison:
             else:
                 predicted, accuracy, epoch = look.last, float(look.select[-1].double().mean()), len(look.select) - 1
             use = _use(TRIALS[trial], self._config(TRIALS[trial]), epoch, int(self.resolved["train"]["epochs"]))
-            answers.append(Answers(name, control.words, right(predicted, report), accuracy, use))
+            answers.append(Answers(name, control.words, right(predicted, judged), accuracy, use))
         self.learner.eval()
-        own = right(predictions(self.learner, self.data, report).argmax(1), report)
+        own = right(predictions(self.learner, self.data, judged).argmax(1), judged)
         left_out = [{"name": name, "words": CONTROLS[name].words, "why": why} for name, why in self.left_out.items()]
-        return {**judge(self.method, own, answers, select=len(select)), "left_out": left_out}
+        samples = "held-out clean samples" if self.test is None else "test samples"
+        found = judge(self.method, own, answers, select=len(select), samples=samples)
+        return {**found, "on_test": self.test is not None, "left_out": left_out}
 
     def _says_something(self, control: Control) -> bool:
         """Whether the control differs from the method itself, and the method has the settings that it changes."""

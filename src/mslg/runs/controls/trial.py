@@ -31,8 +31,8 @@ PREDICTIONS = "predictions.json"
 
 @dataclass
 class HoldoutPredictions:
-    """Which select samples were classified correctly after each epoch, and the predictions for the report samples after
-    the last epoch and after the best one on select."""
+    """Which select samples were classified correctly after each epoch, and the predictions for the report samples (the
+    test set if there is one) after the last epoch and after the best one on select."""
 
     select: list[Tensor] = field(default_factory=list)  # (select samples,) bool each
     last: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
@@ -73,17 +73,28 @@ class HoldoutEvaluation(Evaluation):
     looks: HoldoutPredictions = field(default_factory=HoldoutPredictions)
     run: Run | None = None
 
+    @property
+    def judged_on(self) -> str:
+        """Which samples decide: far more than those held out, where there is a test set."""
+        return "report" if self.test is None else "test"
+
     def __call__(self, method: Method, history: PredictionHistory) -> dict[str, float]:
         metrics = super().__call__(method, history)
         assert self.data.select is not None
-        self.looks.add(right(self.predicted["select"], self.data.select), self.predicted["report"])
+        self.looks.add(right(self.predicted["select"], self.data.select), self.predicted[self.judged_on])
         if self.run is not None:
             self.run.write_json(PREDICTIONS, self.looks.as_json(), every_epoch=True)
         return metrics
 
 
 def train_trial(
-    build: Callable[[], Method], data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
+    build: Callable[[], Method],
+    data: Splits,
+    run: Run | None,
+    *,
+    test: Samples | None = None,
+    display: Progress,
+    checkpoint_seconds: float,
 ) -> HoldoutPredictions | None:
     """A trial's predictions for the held-out samples, read from its folder if it is finished; otherwise it is trained,
     starting from its last checkpoint if there is one. None if it diverged."""
@@ -93,7 +104,7 @@ def train_trial(
             looks = HoldoutPredictions.from_json(run.read_json(PREDICTIONS))
     else:
         try:
-            looks = _train(build(), data, run, display=display, checkpoint_seconds=checkpoint_seconds)
+            looks = _train(build(), data, run, test, display=display, checkpoint_seconds=checkpoint_seconds)
         except NonFiniteLoss as error:
             log.warning("a control diverged: %s", error)
             if run is not None:
@@ -120,9 +131,15 @@ def honest_accuracy(looks: list[HoldoutPredictions]) -> float:
 
 
 def _train(
-    learner: Method, data: Splits, run: Run | None, *, display: Progress, checkpoint_seconds: float
+    learner: Method,
+    data: Splits,
+    run: Run | None,
+    test: Samples | None,
+    *,
+    display: Progress,
+    checkpoint_seconds: float,
 ) -> HoldoutPredictions:
-    evaluation = HoldoutEvaluation(data, run=run)
+    evaluation = HoldoutEvaluation(data, test, run=run)
     position = start_of(learner, data)
     records: list[EpochRecord] = []
     if run is not None:

@@ -32,10 +32,12 @@ class Answers:
     use: str  # options of `mslg fit` that reproduce it
 
 
-def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -> dict[str, Any]:
+def judge(
+    method: str, right: Tensor, controls: list[Answers], *, select: int, samples: str = "held-out clean samples"
+) -> dict[str, Any]:
     """The comparison for a run's summary. The best control is chosen on the `select` other held-out samples, since the
     best on the report samples would partly be best by chance. Without such samples (0) it is, and the comparison errs
-    on the side of the controls."""
+    on the side of the controls. `samples` says what the report samples are."""
     if not controls:
         return not_compared("no control could be trained")
     rows = [_row(right, control) for control in controls]
@@ -45,7 +47,7 @@ def judge(method: str, right: Tensor, controls: list[Answers], *, select: int) -
     short = "No difference shown."
     if helped is not None:
         short = f"It {'helped' if helped else 'did not help'}: {points:+.1f} points."
-    how = f"held-out clean samples; the best control (chosen on {select} others), {rows[best]['words']},"
+    how = f"{samples}; the best control (chosen on {select} others), {rows[best]['words']},"
     if not select:
         how = (
             f"clean samples, each predicted by networks that have not seen it; of the kinds of networks behind it the "

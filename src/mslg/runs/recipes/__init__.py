@@ -98,7 +98,7 @@ def checked(tables: Mapping[str, Any]) -> Tables:
     """The tables of settings, without what a run records in addition; unknown names and wrong types are errors."""
     settings: Tables = {name: {} for name in TABLES}
     for name, table in tables.items():
-        if name in ("format_version", "versions", "sweep"):
+        if name in ("format_version", "threads", "versions", "sweep"):
             continue
         if name not in TABLES:
             raise unknown("table in a recipe", name, TABLES)

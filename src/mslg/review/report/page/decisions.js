@@ -32,9 +32,11 @@ const storage = {
 const remote = {
   token: document.querySelector('meta[name="mslg-token"]')?.content,
   waiting: [],
+  changes: 0,
   problem: false,
   push(rows) {
     if (!this.token) return;
+    this.changes += 1;
     this.waiting.push(...rows);
     this.send();
   },
@@ -56,9 +58,11 @@ const remote = {
   },
   async fetched() {
     if (!this.token || this.waiting.length || this.busy) return null;
+    const before = this.changes;
     try {
       const answer = await fetch("/decisions", { headers: { "X-Token": this.token } });
-      return answer.ok && !this.waiting.length && !this.busy ? await answer.json() : null;
+      const rows = answer.ok ? await answer.json() : null;
+      return this.changes === before ? rows : null; // what was decided meanwhile may not be in the answer
     } catch {
       this.problem = true;
       return null;

@@ -126,7 +126,7 @@ function setUpReview() {
     const update = async () => {
       const rows = await remote.fetched();
       if (rows && review.decisions.merge(rows)) review.refresh();
-      byId("kept").textContent = remote.problem ? "The server does not answer: decisions wait in this page." : "Decisions are saved to decisions.csv in the run's folder as you make them.";
+      byId("kept").textContent = remote.problem ? "The server does not answer: decisions wait in this page." : "Decisions are saved to disk as you make them.";
     };
     update();
     window.setInterval(update, 3000);

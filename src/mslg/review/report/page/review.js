@@ -126,9 +126,15 @@ class Review {
     byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
     byId("precision").textContent = this.part === "review" ? this.precision() : "";
     this.drawAudit();
+    const random = this.part === "check"; // nothing is suggested for these, and nothing is known to filter by
+    for (const id of ["accept", "bulk-accept", "filters"]) byId(id).hidden = random;
+    byId("keep").classList.toggle("primary", random);
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
-    for (const id of ["save-csv", "save-json"]) byId(id).disabled = this.decisions.decided.size === 0;
+    for (const id of ["save-csv", "save-json"]) {
+      byId(id).disabled = this.decisions.decided.size === 0;
+      byId(id).hidden = !data.cards.length; // audit.csv has all
+    }
     for (const id of ["undo", "bulk-undo"]) byId(id).disabled = this.decisions.past.length === 0;
     const several = [...this.picked].filter((card) => this.list.includes(card));
     byId("bulk-accept").disabled = !several.some(corrected);
@@ -238,6 +244,7 @@ class Review {
       const all = data.samples;
       found = `${count(wrong)} of ${count(judged.length)} random labels are wrong: ${percent(wrong / judged.length)} (${percent(low)} to ${percent(high)}), so about ${count(Math.round((wrong / judged.length) * all))} of all ${count(all)} (${count(Math.round(low * all))} to ${count(Math.round(high * all))}, 90 % interval).`;
     }
+    if (judged.length === data.audit.length && data.then) found += ` That was the check. Now: ${data.then}`;
     const chosen = `Knowing the right labels of these ${count(data.next.length)} samples is expected to improve the model most, the first of them most of all.`;
     byId("task").textContent = this.part === "next" ? chosen : found;
     byId("audit-summary").hidden = judged.length < 20;
@@ -380,6 +387,7 @@ class Chooser {
   choose(place) {
     if (this.found[place] === undefined) return;
     this.dialog.close();
+    this.input.blur(); // it keeps the focus until the next frame, and would swallow the next key
     this.review.decide("relabel", this.found[place]);
   }
 }
