@@ -373,7 +373,8 @@ class Chaos:
             allowed = [0, -signal.SIGKILL]
             if asked is not None:  # a process that has not even begun ends by the signal itself
                 allowed = [0, 128 + signal.SIGTERM, -signal.SIGTERM]
-            if "another process of this run has ended" in ended[0].said:
+            said = max((each.said for each in ended), key=len)  # of the one that ended last
+            if "another process of this run has ended" in said:
                 allowed.append(1)  # it noticed the loss before it was asked itself
             if problems or any(each.code not in allowed for each in ended):
                 codes = [each.code for each in ended]
@@ -381,7 +382,7 @@ class Chaos:
                     "n": kills,
                     "kind": method,
                     "problems": problems or [f"ended with {codes}"],
-                    "said": ended[0].said[-800:],
+                    "said": said[-800:],
                 }
         wrong = [] if digest(place / "run") == digest(place / "whole") else ["wrong"]
         return {"n": max(1, kills), "kind": method, "problems": [*wrong, *ended[0].problems]}

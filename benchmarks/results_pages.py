@@ -118,7 +118,7 @@ def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path)
     )
     parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
     names = ("features", "ablations", "clean-samples")
-    claims = paper_claims.section(*(sweeps[name] for name in names), memorised.finished_part(least=2))
+    claims = paper_claims.section(*(sweeps[name] for name in names), memorised)
     tables = ["## The tables", "\n".join(lines), about]
     return "\n\n".join(["# Results", *parts, *claims, *tables, *rerun.section(results)])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mslg.sweeps.grid import Axis
 from mslg.sweeps.ledger import Finished
 
-from .memorising_claims import ABLATED, FORMS, PLAIN, SEVERAL, ablations, claims
+from .memorising_claims import ABLATED, FORMS, PLAIN, SEVERAL, ablations, claims, parts
 from .sweep import GIVEN, Sweep
 from .words import NOTHING, bold, prose, signed, table, thousands, with_interval
 
@@ -22,10 +22,11 @@ def page(whole: Sweep, tuning: Sweep, folder: Path) -> str:
     """The page; its pictures go into the folder."""
     rows = [row for row in whole.rows if not row.startswith(ABLATED)]
     found = with_stopped(whole.only(rows)).finished_part(least=2)
-    parts = ["# Networks that memorise", _about(whole), _command(found)]
+    text = ["# Networks that memorise", _about(whole), _command(found)]
     if found.results:
-        parts += [*_regime(whole), *_table(found), *claims(found), *ablations(whole), *_curves(found, folder)]
-    return "\n\n".join([*parts, *_tuning(tuning), *_differences(whole)])
+        text += [*_regime(whole), *_table(found), *claims(found), *parts(whole), *ablations(whole)]
+        text += _curves(found, folder)
+    return "\n\n".join([*text, *_tuning(tuning), *_differences(whole)])
 
 
 def with_stopped(sweep: Sweep) -> Sweep:

@@ -12,6 +12,12 @@ from .words import prose, signed, table, with_interval
 PLAIN = "cross-entropy"
 FORMS = ("mslg published", "mslg released", "mslg")
 BASE, ABLATED = "mslg released", "released, "  # rows that change one thing begin with the latter
+STEPS = {
+    PLAIN: "cross entropy",
+    "cross-entropy, the paper's schedule": "the paper's schedule",
+    "released, label rate 0": "and its loss",
+    BASE: "and label learning",
+}
 SEVERAL = 2  # seeds, at least, for intervals
 ENOUGH = 5  # of the ten other methods, at least, for a claim about all of them
 
@@ -98,6 +104,39 @@ def _gain_over_rate(sweep: Sweep) -> list[str]:
     ]
 
 
+def in_steps(whole: Sweep) -> Sweep:
+    """The rows from cross entropy to MSLG as released, where all of them are finished."""
+    return whole.only(list(STEPS)).finished_part(least=len(STEPS))
+
+
+def seeds_of(sweep: Sweep) -> str:
+    """How many, in words."""
+    return "one seed" if len(sweep.grid.seeds) == 1 else f"{len(sweep.grid.seeds)} seeds"
+
+
+def parts(whole: Sweep) -> list[str]:
+    """From cross entropy to MSLG as released, one part at a time: its schedule, its loss, its label learning."""
+    part = in_steps(whole)
+    if not part.results:
+        return []
+    places, labels = part.summary().places, part.summary(TABLE).places
+    lines = []
+    for column in part.columns:
+        means = [places[row, column].mean for row in STEPS]
+        right = labels[BASE, column].mean
+        known = [f"{value:.1f}" for value in (*means, right) if value is not None]
+        lines.append([column, *known])
+    return [
+        "## Is it the labels?",
+        prose(
+            f"From cross entropy to `{BASE}` in three steps: the paper's schedule, then its loss with labels that stay",
+            "as given (`label_rate = 0`), then label learning. Test accuracy in the last epoch; the last column is the",
+            f"share of labels in the table that are right at the end; {seeds_of(part)}.",
+        ),
+        table(["column", *STEPS.values(), "labels right"], lines),
+    ]
+
+
 def ablations(whole: Sweep) -> list[str]:
     """Rows that change one thing, in the columns and seeds that all of them have."""
     rows = [row for row in whole.rows if row.startswith(ABLATED)]
@@ -110,12 +149,11 @@ def ablations(whole: Sweep) -> list[str]:
         found, labels = part.minus(row, BASE), part.minus(row, BASE, TABLE)
         words = [f"{with_interval(found.get(name))} ({with_interval(labels.get(name))})" for name in part.columns]
         lines.append([row.removeprefix(ABLATED), *words])
-    seeds = f"{len(part.grid.seeds)} seed{'s' if len(part.grid.seeds) > 1 else ''}"
     return [
         "## One thing changed",
         prose(
             f"`{BASE}` with one thing changed, minus itself: test accuracy in points, and in parentheses the share of",
-            f"labels in the table that are right; {seeds}.",
+            f"labels in the table that are right; {seeds_of(part)}.",
         ),
         table(["changed", *part.columns], lines),
     ]

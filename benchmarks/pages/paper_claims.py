@@ -9,8 +9,8 @@ from itertools import pairwise
 from mslg.sweeps.table import Difference
 
 from .clean_samples import ENOUGH, NEAR, from_where, nearly, sizes
+from .memorising_claims import ABLATED, BASE, best_of_ten, in_steps, seeds_of, the_ten
 from .memorising_claims import ENOUGH as OTHERS
-from .memorising_claims import best_of_ten, the_ten
 from .sweep import Sweep
 from .words import listed, prose, signed
 
@@ -27,14 +27,19 @@ PARTS = {
 
 
 def section(features: Sweep, ablations: Sweep, clean: Sweep, memorised: Sweep) -> list[str]:
-    """The claims, with what the tables show."""
+    """The claims, with what the tables show; the last is of networks that memorise."""
     if not (features.results and ablations.results and clean.results):
         return []
+    table = memorised.only([row for row in memorised.rows if not row.startswith(ABLATED)]).finished_part(least=2)
     lines = [
-        *_structured(features, memorised),
-        *_uniform(features, memorised),
+        *_structured(features, table),
+        *_uniform(features, table),
         *_rate(features),
-        *(line for row in PARTS for line in _part(ablations, row)),
+        *(
+            line + (_labels(memorised) if row == "label rate 0" else "")
+            for row in PARTS
+            for line in _part(ablations, row)
+        ),
         *_enough(clean),
         *_same_need(clean),
     ]
@@ -87,9 +92,8 @@ def _memorised(sweep: Sweep, kind: str) -> str:
     found, told = _against_ten(sweep, _columns(sweep, kind)) if len(the_ten(sweep)) >= OTHERS else ([], "")
     if not found:
         return ""
-    seeds = f"{len(sweep.grid.seeds)} seed{'s' if len(sweep.grid.seeds) > 1 else ''}"
     above = sum(each.mean > 0 for each in found)
-    return f" Where networks memorise, above the best in {above} of {len(found)} columns ({seeds}): {told}."
+    return f" Where networks memorise, above the best in {above} of {len(found)} columns ({seeds_of(sweep)}): {told}."
 
 
 def _structured(sweep: Sweep, memorised: Sweep) -> list[str]:
@@ -127,6 +131,15 @@ def _part(sweep: Sweep, row: str) -> list[str]:
     says, anchor = PARTS[row]
     words = f"with it minus without it, {told}"
     return [_line(says, verdict(found.values()), words, "ablations", anchor)] if found else []
+
+
+def _labels(memorised: Sweep) -> str:
+    """What label learning adds where networks memorise."""
+    part = in_steps(memorised)
+    gain = part.minus(BASE, "released, label rate 0") if part.results else {}
+    told = ", ".join(f"{column} {signed(each.mean)}" for column, each in gain.items())
+    link = "[step by step](memorising.md#is-it-the-labels)"
+    return f" Where networks memorise ({seeds_of(part)}, {link}): {told}." if gain else ""
 
 
 def _enough(sweep: Sweep) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +16,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from mslg.bilevel import MODES, Bilevel, BilevelOutput
 from mslg.bilevel import (
-    recomputable_activations as spare,
-)
-from mslg.bilevel import (
     tangent_modes as tangents,
 )
+from mslg.bilevel.recomputable_activations import RecomputableActivations
 from mslg.bilevel.tangent_modes import ForwardPass
 from mslg.networks.head import find_head
 
@@ -159,8 +159,22 @@ def test_training_goes_on_from_the_logits_as_from_a_plain_pass(options: dict[str
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
 
+class Residual(nn.Module):
+    """A block that ends in ReLU(batch norm + input)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
+        self.norm, self.last = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.last(self.second(torch.relu(self.norm(self.first(x)))))
+        out += x
+        return F.relu(out)
+
+
 def wide_network() -> nn.Module:
-    """Activations large enough to be let go of during the clean pass."""
+    """Activations large enough not to be kept."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(2, 16, 3, padding=1),
@@ -169,6 +183,7 @@ def wide_network() -> nn.Module:
         nn.Conv2d(16, 16, 3, padding=1),
         nn.BatchNorm2d(16, affine=False),
         nn.ReLU(),
+        *(Residual(16) for _ in range(4)),  # the last one is too deep to be recomputed from the first
         nn.Conv2d(16, 12, 3, padding=1),
         nn.BatchNorm2d(12),
         nn.ReLU(inplace=True),
@@ -178,32 +193,52 @@ def wide_network() -> nn.Module:
     ).train()
 
 
-def test_activations_let_go_of_are_restored_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_activations_that_are_not_kept_are_recomputed_bit_by_bit(
+    recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs, clean = (torch.randn(6, 2, 32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 
     def run() -> tuple[BilevelOutput, list[Tensor], list[bool]]:
         net = wide_network()
         rectified: list[StorageWeakRef] = []
         for module in net:
-            if isinstance(module, nn.ReLU):
+            if isinstance(module, nn.ReLU | Residual):
                 module.register_forward_hook(lambda _, __, out: rectified.append(StorageWeakRef(out.untyped_storage())))
         gone: list[bool] = []
 
         def clean_loss(logits: Tensor) -> Tensor:
-            gone.extend(reference.expired() for reference in rectified[:3])
+            gone.extend(reference.expired() for reference in rectified[:7])
             return loss(logits)
 
-        meta = Bilevel(net)(inputs, loss, clean, clean_loss, look_ahead=0.1)
+        meta = Bilevel(net, recompute=recompute)(inputs, loss, clean, clean_loss, look_ahead=0.1)
         return meta, gradients(net, meta.logits), gone
 
     meta, gradient, gone = run()
-    assert gone == [True, True, True]
-    monkeypatch.setattr(spare.RecomputableActivations, "release", lambda self, output: None)
+    assert gone == ([True] * 7 if recompute else [True, True, True, True, False, True, True])
+    monkeypatch.setattr(RecomputableActivations, "watching", lambda self: nullcontext())
     kept_meta, kept_gradient, kept = run()
-    assert kept == [False, False, False]
+    assert kept == [recompute] * 7
     assert torch.equal(meta.tangent, kept_meta.tangent)
     for one, other in zip(gradient, kept_gradient, strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_graph_that_is_used_up_leaves_nothing_behind() -> None:
+    """Not even until the next garbage collection: nothing in it refers to itself in a circle."""
+    net, gone = wide_network(), []
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(lambda _, __, out: gone.append(StorageWeakRef(out.untyped_storage())))
+    gc.disable()
+    try:
+        inputs = torch.randn(6, 2, 32, 32)
+        meta = Bilevel(net)(inputs, loss, inputs, loss, look_ahead=0.1)
+        loss(meta.logits).backward()
+        del meta
+        assert all(reference.expired() for reference in gone)
+    finally:
+        gc.enable()
 
 
 class TiedWeights(nn.Module):

@@ -14,9 +14,11 @@ from mslg.data.batch import Batch
 from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
+from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximisation, shrunk_shares, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
+from mslg.methods.cross_fitted.outside_folds import OutsideFolds
 from mslg.methods.cross_fitted.refinement import doubted, haste_of, matching_exponent, needed, refined, weight_at
 from mslg.methods.cross_fitted.stages import in_cycle
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
@@ -175,6 +177,33 @@ def test_no_network_learns_from_its_own_fold() -> None:
         weights.append([torch.cat([p.flatten() for p in net.parameters()]) for net in fresh.noisy_networks])
     same = [torch.equal(*pair) for pair in zip(*weights, strict=True)]
     assert same == [number == 1 for number in range(made.folds)]
+
+
+@pytest.mark.parametrize("size", [40, 3, 2])
+@pytest.mark.parametrize("on_host", [True, False])
+def test_networks_see_what_is_outside_their_folds(size: int, on_host: bool) -> None:
+    """Losses and predictions are those of all networks on the whole batch with their own folds masked, sample by
+    sample."""
+    random = torch.Generator().manual_seed(size)
+    folds, classes = 3, 4
+    fold = torch.randint(folds, (90,), generator=random)
+    index = torch.randperm(90, generator=random)[:size]
+    inputs, label = torch.randn(size, 5, generator=random), torch.randint(classes, (size,), generator=random)
+    batch = Batch(index, {"x": inputs}, label, index.numpy() if on_host else None)
+    networks = [torch.randn(5, classes, generator=random) for _ in range(folds)]
+    outside = OutsideFolds(batch, fold.numpy(), folds)
+    logs = torch.cat([outside.inputs(number)["x"] @ network for number, network in enumerate(networks)]).log_softmax(1)
+    total, expected = 0.0, torch.zeros(size, classes)
+    for row in range(size):
+        for number, network in enumerate(networks):
+            if fold[index[row]] != number:
+                alone = (inputs[row] @ network).log_softmax(0)
+                total -= float(alone[label[row]])
+                expected[row] += alone / (folds - 1)
+    found = outside.mean(-logs.gather(1, outside.label[:, None]).squeeze(1))
+    assert float(found) == pytest.approx(total / (size * (1 - 1 / folds)), rel=1e-5)
+    assert torch.allclose(outside.together(logs), expected.log_softmax(1), atol=1e-5)
+    assert all(len(rows) >= 2 for rows in outside.rows), "batch norm cannot take fewer"
 
 
 def test_a_sample_is_predicted_by_the_network_of_its_fold() -> None:
@@ -355,6 +384,15 @@ def test_and_earlier_where_the_posterior_is_in_doubt_and_the_network_has_had_ste
     assert [weight_at(part, 0.9, 1.0) for part in (0.0, 0.05, 0.15, 0.25)] == pytest.approx([0, 0, 0.45, 0.9])
     assert [haste_of(doubt, 1000) for doubt in (0.0, 0.02, 0.06, 0.1, 0.5)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert haste_of(0.5, 75) == pytest.approx(0.25)
+
+
+def test_clean_samples_of_a_class_that_is_far_rarer_than_they_are_do_not_make_it_likely() -> None:
+    offset = torch.tensor([-4.0, -1.9, 0.0, 0.5], dtype=torch.float64)
+    assert noisy_shift(offset, "between").tolist() == pytest.approx([-2.0, -0.95, 0.0, 0.25])
+    # Logits of a network between both shares become those of the clean samples', beyond 2 nats only.
+    assert clean_shift(offset, "between").tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0])
+    assert clean_shift(offset, "training").tolist() == pytest.approx([2.0, 0.0, 0.0, 0.0])
+    assert clean_shift(offset, "clean").tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0])
 
 
 def test_labels_become_better_than_the_given_ones() -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import mslg
 from mslg.cli.app import app
+from mslg.data.readers import array_files, tables
 from mslg.data.source import make_source
 from mslg.review.cleaned.write import write_cleaned
 from mslg.review.report import write_report
@@ -168,6 +171,18 @@ def test_damaged_weights_in_a_folder_without_checksums(run: Path) -> None:
         (run / "model.safetensors").write_bytes(content)
         with pytest.raises(ValueError, match=r"model\.safetensors"):
             load(run)
+
+
+@pytest.mark.parametrize("name", ["labels.parquet", "suspects.parquet"])
+def test_a_table_of_a_stranger_does_not_fill_the_memory(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "checksums.json").unlink()
+    for module in (array_files, tables):
+        monkeypatch.setattr(module, "FREE", 1000)
+    table = pq.read_table(run / name)
+    rows = table.take([0] * 4000).set_column(0, "id", pa.array(["x" * 10_000] * 4000))
+    pq.write_table(rows, run / name)
+    with pytest.raises(ValueError, match=rf"{name} .*it holds 40,\d+,\d+ bytes of data"):
+        write_report(run)
 
 
 def test_the_previous_checkpoint_is_kept_until_the_run_is_finished(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -128,3 +129,35 @@ def test_the_process_ends_with_128_plus_the_signal(tmp_path: Path, twice: bool) 
     if not twice:
         assert "interrupted by SIGTERM; continue with: mslg fit -o run --resume" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [0, 1])
+def test_of_two_processes_it_is_enough_that_one_is_asked(tmp_path: Path, asked: int) -> None:
+    data = blobs()
+    np.savez(tmp_path / "data.npz", X=data.x, y=data.given)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    about = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    words = [sys.executable, "-m", "mslg", "fit", "data.npz", "-o", "run", "--method", "cross-entropy", "--epochs"]
+    processes = [
+        subprocess.Popen(
+            [*words, "100000"],
+            cwd=tmp_path,
+            env={**about, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        for rank in (0, 1)
+    ]
+    while not (tmp_path / "run" / "checkpoint" / "shards.json").exists():
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    processes[asked].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143]
+    assert "interrupted by SIGTERM; continue with: mslg fit -o run --resume" in said[0]
+    assert "Traceback" not in "".join(said)
+    assert CliRunner().invoke(app, ["verify", str(tmp_path / "run")]).exit_code == 0

@@ -14,6 +14,7 @@ from mslg.data.batch import Batch
 from mslg.data.splits import Splits
 from mslg.methods import METHODS
 from mslg.runs.recipes import assignments
+from mslg.runtime.sharding import plain
 from mslg.training.loop import CleanMicrobatches, Position, PredictionHistory, train
 from mslg.training.method import Method, Task
 from mslg.training.optimizer_step import OptimizerStep, take_step
@@ -236,3 +237,37 @@ def test_what_is_hooked_into_an_optimizer_is_called() -> None:
     take_step(optimizer)
     scheduler.step()  # warns if the optimizer has not stepped, and the warning is an error here
     assert called == ["hook"]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sgd_steps_all_parameters_in_one_call_where_they_are_flat(transposed: bool) -> None:
+    """A weight whose gradient has other strides takes torch's own way. No setting of the optimizer is changed."""
+    made = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        weights = [torch.randn(33, 17, requires_grad=True), torch.randn(5, requires_grad=True)]
+        optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=1e-3)
+        for _ in range(3):
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            if transposed:
+                weights[0].grad = torch.randn(17, 33).t()
+            take_step(optimizer) if not made else optimizer.step()
+        assert optimizer.param_groups[0]["fused"] is None
+        made.append(weights)
+    for one, other in zip(*made, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_predictions_folded_together_are_those_folded_one_by_one(twice: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for together in (1, 4):
+        monkeypatch.setattr("mslg.training.prediction_history.TOGETHER", together)
+        history, random = PredictionHistory(torch.zeros(20, dtype=torch.int64), 3), torch.Generator().manual_seed(0)
+        for step in range(7):
+            index = torch.arange(5 * (step % 4), 5 * (step % 4) + 5) if not twice else torch.tensor([step % 2, 7])
+            history.fold(index, torch.randn(len(index), 3, generator=random).log_softmax(1))
+        found.append({name: table["rows"] for name, table in history.state_dict().items() if "rows" in table})
+    assert found[0].keys() == {"visits", "mean", "last_given", "last_predicted"}
+    assert all(torch.equal(plain(rows), plain(found[1][name])) for name, rows in found[0].items())

@@ -151,32 +151,30 @@ class Bilevel:
             # The clean gradient is at θ itself: taken first, its activations are freed before the noisy pass starts.
             direction, loss = self.clean_gradient(self.parameters, clean_inputs, clean_loss)
             return self.forward(inputs), direction, loss
-        activations = RecomputableActivations()
-        with nullcontext() if self.recompute else activations.watching():
-            forward = self.forward(inputs)
+        forward = self.forward(inputs)
         ahead = self.look_ahead(forward, inner_loss, look_ahead)
         if self.recompute:
             forward.logits = forward.logits.detach()
-        else:
-            activations.release(forward.logits)
         direction, loss = self.clean_gradient(ahead, clean_inputs, clean_loss)
         del ahead
         if self.recompute:
-            forward.restore_buffers()
-            forward.logits = forward.again()
+            forward.record_again()
         return forward, direction, loss
 
     def forward(self, inputs: Inputs, *, keep_statistics: bool = False) -> ForwardPass:
         """The noisy forward pass, recorded. `keep_statistics` leaves batch-norm buffers unchanged."""
         random, buffers = RandomState(self.parameters[0].device), buffers_of(self.network)
-        with borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext():
+        statistics = borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext()
+        activations = RecomputableActivations()
+        with statistics, activations.watching():
             logits = called(self.network, inputs)
-        return ForwardPass(self.network, self.names, self.parameters, inputs, random, buffers, logits)
+        return ForwardPass(self.network, self.names, self.parameters, inputs, random, buffers, logits, activations)
 
     def look_ahead(self, forward: ForwardPass, inner_loss: Loss, distance: float) -> list[Tensor]:
         """θ̂: the weights after one plain gradient step of the inner loss."""
         loss = inner_loss(forward.logits)
         gradients = gradient(loss, self.parameters, retain_graph=not self.recompute, allow_unused=True)
+        forward.activations.forget()
         filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, gradients, strict=True)]
         return self._step(filled, distance)
 
@@ -193,7 +191,9 @@ class Bilevel:
         tensors = {name: p.detach() for name, p in self.network.named_parameters()} | buffers_of(self.network)
         tensors.update(zip(self.names, leaves, strict=True))
         with torch.enable_grad(), borrowed(self.network, tensors):  # until the gradient is taken
-            loss = clean_loss(called(self.network, clean_inputs))
+            with RecomputableActivations().watching():
+                logits = called(self.network, clean_inputs)
+            loss = clean_loss(logits)
             gradients = gradient(loss, leaves, allow_unused=True)
         self._check_used(gradients)
         *used, loss = averaged([*(g for g in gradients if g is not None), loss.detach()])
@@ -249,7 +249,9 @@ class Bilevel:
         """(batch, classes) derivative of the pass's logits along the direction."""
         if all(move is None for move in direction):
             return torch.zeros_like(forward.logits)
-        return self.fallbacks.tangent(forward, direction)
+        tangent = self.fallbacks.tangent(forward, direction)
+        forward.activations.forget()
+        return tangent
 
     def relative_cost(self, look_ahead: float) -> float:
         """The cost of a step relative to a plain one, measured by `benchmarks/step_cost.py` on the paper's network."""

@@ -16,6 +16,7 @@ from ..data.batch import Inputs
 from ..runtime.precision import full_precision, half
 from .borrowed_weights import borrowed, called
 from .graph_walk import graph_tangent
+from .recomputable_activations import RecomputableActivations
 
 Direction = Sequence[Tensor | None]
 
@@ -49,6 +50,7 @@ class ForwardPass:
     random: RandomState
     buffers: dict[str, Tensor]
     logits: Tensor
+    activations: RecomputableActivations
 
     @contextmanager
     def with_weights(self, parameters: Sequence[Tensor]) -> Iterator[None]:
@@ -67,6 +69,13 @@ class ForwardPass:
         """The logits of another pass, with the same dropout masks."""
         with self.random.replayed():
             return called(self.network, self.inputs)
+
+    def record_again(self) -> None:
+        """Repeat the pass, whose graph is gone."""
+        self.restore_buffers()
+        self.activations = RecomputableActivations()
+        with self.activations.watching():
+            self.logits = self.again()
 
 
 TangentFunction = Callable[[ForwardPass, Direction], Tensor]

@@ -239,8 +239,9 @@ def logistic_slope(
         spread: (draws, terms) the standard deviations of their prior.
     """
     start = torch.cat([torch.zeros(1, dtype=torch.float64), centre.median(0).values])
-    parts = zip(*(each.split(TOGETHER) for each in (terms, weight, centre, spread)), strict=True)
-    slope = torch.cat([_newton(rows, wrong, *others, start, steps)[:, 1:] for rows, *others in parts])
+    parts = [slice(first, first + TOGETHER) for first in range(0, len(terms), TOGETHER)]
+    found = [_newton(terms[at], wrong, weight[at], centre[at], spread[at], start, steps) for at in parts]
+    slope = torch.cat(found)[:, 1:].contiguous()
     slope[:, 0].clamp_min_(0.01)
     return slope
 

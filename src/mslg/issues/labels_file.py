@@ -22,8 +22,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..data.readers.tables import accounted_for
 from ..runtime import checksums
-from ..runtime.files import regular, replacing
+from ..runtime.files import replacing
 
 NAME = "labels.parquet"
 FORMAT = 1
@@ -104,10 +105,10 @@ def _opened(folder: Path) -> pq.ParquetFile:
     checksums.check(folder, NAME)
     path = folder / NAME
     try:
-        file = pq.ParquetFile(regular(path))
+        file = pq.ParquetFile(accounted_for(path))
         version = (file.schema_arrow.metadata or {}).get(b"format_version", b"1")
-    except (pa.ArrowException, OSError) as error:
-        raise checksums.DamagedFile(f"{path} is damaged: it is not Parquet ({error})") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise checksums.DamagedFile(f"{path} is damaged: it is not Parquet ({error.__cause__ or error})") from error
     if version != str(FORMAT).encode():
         raise ValueError(f"{path} has format version {version.decode(errors='replace')}, this mslg reads {FORMAT}")
     return file

@@ -27,7 +27,7 @@ class SyncBatchNorm(_BatchNorm):
         variance = within + square - mean * mean  # within the ranks' parts, plus between them
         count = sizes.detach() * distributed.ranks() * (input.numel() // (len(input) * input.shape[1]))
         self._update_statistics(mean.detach(), variance.detach(), count)
-        normal = (input - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
+        normal: Tensor = (input - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
         return normal * self.weight.view(shape) + self.bias.view(shape) if self.affine else normal
 
     def _update_statistics(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,16 +92,14 @@ class OptimizerStep:
 def take_step(optimizer: Optimizer) -> None:
     """`optimizer.step()`. Where nothing is hooked into torch's SGD or Adam, without its wrappers: they take a third of
     the step of a small network, and import torch's compiler."""
-    if type(optimizer) not in (SGD, Adam, AdamW) or _hooked(optimizer) or optimizer.defaults["differentiable"]:
+    if type(optimizer) not in UNWRAPPED or _hooked(optimizer) or optimizer.defaults["differentiable"]:
         optimizer.step()
         return
     with torch.no_grad(), _fused(optimizer):
-        _unwrapped_step(type(optimizer))(optimizer)
+        UNWRAPPED[type(optimizer)](optimizer)
 
 
-@cache
-def _unwrapped_step(kind: type[Optimizer]) -> Callable[[Optimizer], object]:
-    return inspect.unwrap(kind.step)
+UNWRAPPED: dict[type[Optimizer], Any] = {kind: inspect.unwrap(kind.step) for kind in (SGD, Adam, AdamW)}
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from mslg.runs.controls.catalog import CONTROLS, TRIALS
 from mslg.runs.controls.comparison import Comparison
 from mslg.runs.controls.trial import HoldoutPredictions, honest_accuracy
 from mslg.runs.recipes import checked
+from mslg.training.cost import work_of
 from mslg.training.loop import NonFiniteLoss
 from mslg.training.loop import train as train_loop
 from mslg.training.method import Method, Task
@@ -375,6 +376,7 @@ def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, mo
     (tmp_path / "there").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     again = {"output": "moved/runs/third", "epochs": 2, "from_run": "runs/second", "resume": True}
+    monkeypatch.setattr("mslg.runs.controls.comparison.SHORTEST", 1)  # for as long as the run
     trained = Recorder(monkeypatch)
     assert fit(**again).summary["comparison"]["controls"]
     assert {method.task.epochs for method, _ in trained.seen[1:]} == {7}
@@ -426,3 +428,14 @@ def test_the_division_of_the_comparison_never_overlaps() -> None:
     assert data.report is not None
     parts = [set(part.index.tolist()) for part in (data.clean, data.select, data.report)]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 200
+
+
+def test_controls_together_take_no_longer_than_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    result = fit(method="gold-correction", epochs=20)
+    run, *controls = trained.seen
+    work = [work_of(method, data, method.task.epochs) for method, data in (run, *controls)]
+    (epochs,) = {method.task.epochs for method, _ in controls}
+    assert 5 <= epochs < 20
+    assert sum(work[1:]) <= work[0] or epochs == 5, "five epochs at least"
+    assert all(f"--epochs {epochs}" in row["use"] for row in result.summary["comparison"]["controls"])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..source import Source
+from ..source import Positions, Source
 from ..stores import InputStore
 from .bundle import Bundle
-from .image_files import Positions, open_images
+from .image_files import Positions as Rows
+from .image_files import open_images
 from .options import Reading
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def image_bundle(
 
 
 def table_bundle(
-    table: pd.DataFrame, classes: Sequence[str], store: Callable[[Positions], InputStore], *, name: str
+    table: pd.DataFrame, classes: Sequence[str], store: Callable[[Rows], InputStore], *, name: str
 ) -> Bundle:
     """A data set from a table of labels and a function that returns the inputs of rows. A split that is neither `train`
     nor `test` is a clean set of that name."""
@@ -71,13 +72,7 @@ def table_bundle(
     sources: dict[str, Source] = {}
     for split in pd.unique(splits):
         rows = np.flatnonzero(splits == split)
-        names = np.arange(len(rows)).astype(str).astype(object) if ids is None else ids[rows]
-        repeated = pd.Series(names).duplicated()
-        if repeated.any():
-            raise ValueError(
-                f"{name} has the id '{names[repeated.to_numpy()][0]}' more than once ({int(repeated.sum())} repeated "
-                "ids); ids must be unique, because they identify samples"
-            )
+        names: Sequence[str] = Positions(len(rows)) if ids is None else _unique(ids[rows], name)
         labels = {key: torch.from_numpy(values[rows]) for key, values in columns.items()}
         if split == "test":
             labels = {"label": _best_known(labels)}
@@ -85,7 +80,7 @@ def table_bundle(
             store=store(rows),
             label=labels["label"],
             classes=tuple(classes),
-            ids=tuple(names.tolist()),
+            ids=names,
             true_label=labels.get("true_label"),
             verified_label=labels.get("verified_label"),
             ids_given=ids is not None,
@@ -93,6 +88,18 @@ def table_bundle(
     if "train" not in sources:
         raise ValueError(f"{name} has no training samples, only those of: {', '.join(sources)}")
     return Bundle(sources.pop("train"), sources.pop("test", None), sources)
+
+
+def _unique(ids: np.ndarray[Any, Any], name: str) -> tuple[str, ...]:
+    import pandas as pd
+
+    repeated = pd.Series(ids).duplicated()
+    if repeated.any():
+        raise ValueError(
+            f"{name} has the id '{ids[repeated.to_numpy()][0]}' more than once ({int(repeated.sum())} repeated "
+            "ids); ids must be unique, because they identify samples"
+        )
+    return tuple(ids.tolist())
 
 
 def refuse_shared_ids(table: pd.DataFrame, name: str) -> None:

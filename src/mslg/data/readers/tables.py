@@ -21,13 +21,22 @@ def read_parquet(path: Path) -> pd.DataFrame:
     """The table in a Parquet file."""
     import pandas as pd
 
+    accounted_for(path)
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # a damaged file makes pyarrow raise nearly anything
+        raise ValueError(f"{path} cannot be read as Parquet ({error})") from error
+
+
+def accounted_for(path: Path) -> Path:
+    """The path of a Parquet file, unless its table takes far more memory than its size can account for."""
     try:
         about = pq.read_metadata(regular(path))
         refuse_bomb(path, 8 * about.num_rows * about.num_columns)  # a column of one value takes no space in the file
         refuse_bomb(path, _written_out(path, about))
-        return pd.read_parquet(path)
-    except Exception as error:  # a damaged file makes pyarrow raise nearly anything
+    except Exception as error:  # likewise
         raise ValueError(f"{path} cannot be read as Parquet ({error})") from error
+    return path
 
 
 def read_csv(path: Path, **how: Any) -> pd.DataFrame:
@@ -35,7 +44,8 @@ def read_csv(path: Path, **how: Any) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_csv(regular(path), **how)
+        table: pd.DataFrame = pd.read_csv(regular(path), **how)
+        return table
     except Exception as error:  # likewise
         raise ValueError(f"{path} cannot be read as a table ({error}); write it as .csv (comma, UTF-8)") from error
 
@@ -47,7 +57,8 @@ def read_excel(path: Path, **how: Any) -> pd.DataFrame:
     with zipfile.ZipFile(regular(path)) as archive:
         refuse_bomb(path, sum(entry.file_size for entry in archive.infolist()))
     try:
-        return pd.read_excel(path, engine="openpyxl", **how)
+        table: pd.DataFrame = pd.read_excel(path, engine="openpyxl", **how)
+        return table
     except ImportError as error:
         raise ImportError(
             f"{path} is an Excel file; to read it: pip install 'mslg[excel]', or save it as .csv"

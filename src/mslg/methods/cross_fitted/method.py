@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,16 +35,12 @@ from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
 from ...noise.transition_matrix import smoothed_by_best_prior
-from ...runtime.distributed import averaged, broadcast_object, ranks
-from ...training.losses import (
-    cross_entropy,
-    forward_cross_entropy,
-    soft_cross_entropy,
-    total_variation,
-)
+from ...runtime.distributed import averaged, broadcast_object
+from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import fit_weights, floored
+from .class_shares import ClassShares, clean_shift, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
@@ -71,8 +67,6 @@ NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each st
 SOURCES = ("noisy", "clean", "corrected")
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
-
-ClassShares = Literal["between", "training", "clean"]
 
 
 class CrossFitted(FoldNetworks):
@@ -241,9 +235,8 @@ class CrossFitted(FoldNetworks):
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
-        weights = torch.tensor([1.0, 0.0], dtype=torch.float64)
-        if every:
-            weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
+        alone = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        weights = fit_weights(sources, samples.label, centre=(0.5, 0.5)) if every else alone
 
         def pieces() -> Iterator[tuple[Tensor, Tensor]]:
             for index in pieces_of(data.own(), self.task.classes):
@@ -310,7 +303,7 @@ class CrossFitted(FoldNetworks):
             scalars["clean/loss"] = self.move_labels(batch, clean)
         if self._refines:
             with evaluating(self.network):
-                predicted = call(self.network, batch.inputs).float() + self._shift(torch.float32)
+                predicted = call(self.network, batch.inputs).float() + noisy_shift(self.offset, self.class_shares)
             self.own.remember(batch.index, predicted.softmax(1))
         soft = self.soft_labels(batch.index)
         clean, size = some(clean, self.clean_ratio), len(batch.index)
@@ -320,10 +313,11 @@ class CrossFitted(FoldNetworks):
             assert isinstance(inputs, Tensor)
             inputs, target = mixed(inputs, target, (size, len(clean.index)))
         logits = call(self.network, inputs)
-        noisy = (logits[:size] + self._shift(logits.dtype)).log_softmax(1)
+        noisy = (logits[:size] + noisy_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
         loss = soft_cross_entropy(noisy, target[:size]).mean()
-        verified = soft_cross_entropy(logits[size:].log_softmax(1), target[size:]).mean()
-        self.descend(self.optimizer, loss + self.clean_weight * verified)
+        verified = (logits[size:] + clean_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
+        clean_loss = soft_cross_entropy(verified, target[size:]).mean()
+        self.descend(self.optimizer, loss + self.clean_weight * clean_loss)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
@@ -335,11 +329,6 @@ class CrossFitted(FoldNetworks):
         """Whether labels follow the deployed network: without mixup, it predicts the labels that it was trained on."""
         return self.own_weight > 0 and self.mixes
 
-    def _shift(self, dtype: torch.dtype) -> Tensor:
-        """What turns the network's logits into those of the noisy samples' class shares."""
-        share = {"between": 0.5, "training": 0.0, "clean": 1.0}[self.class_shares]
-        return share * self.offset.to(dtype)
-
     def _learns_labels(self, epoch: int) -> bool:
         """Whether labels move in this epoch: not in the first third of stage 3, where the network knows little."""
         start = 0 if self.task.warm else self.starts[2] + (self.task.epochs - self.starts[2]) // 3
@@ -347,7 +336,7 @@ class CrossFitted(FoldNetworks):
 
     def move_labels(self, batch: Batch, clean: Batch) -> Tensor:
         """Move the label logits of a batch against the derivative of its predictions along the clean gradient."""
-        shift, weight = self._shift(torch.float32), self.offset.float().exp()[clean.label]
+        shift, weight = noisy_shift(self.offset, self.class_shares), self.offset.float().exp()[clean.label]
         direction, clean_loss = label_direction(self.engine, self.network, batch, clean, shift, weight)
         # The largest so far: once the network fits the clean samples, what is left of their gradient is no evidence,
         # and steps that are always of one length would follow it all the same.
@@ -369,16 +358,7 @@ class CrossFitted(FoldNetworks):
         return "the run ended before stage 3" if self.stage < 2 else None
 
     def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts. In stage 3 it no longer
-        changes, so that of all samples is computed once, unless they are very many."""
-        few = len(self.table.given) * self.task.classes <= HELD and ranks() == 1
-        if self._posterior is None and self.stage == 2 and few:
-            self._posterior = self._log_posterior(torch.arange(len(self.table.given), device=self.task.device))
-        return self._log_posterior(index) if self._posterior is None else self._posterior.index_select(0, index)
-
-    _posterior: Tensor | None = None  # of all samples; no state: it follows from the tables
-
-    def _log_posterior(self, index: Tensor) -> Tensor:
+        """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
         columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
         return columns.float()[self.table.given[index]] + self._weighed(index)
 
@@ -419,8 +399,7 @@ class CrossFitted(FoldNetworks):
         }
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
-        self.steps, self.mixes = int(extra["steps"]), bool(extra["mixes"])
-        self.chosen = extra["chosen"].cpu()
+        self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
@@ -428,7 +407,6 @@ class CrossFitted(FoldNetworks):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
-        self._posterior = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from PIL import Image
 
+from ...data.readers.tables import accounted_for
 from .embedded_json import embedded_size
 
 BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
@@ -59,6 +60,9 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
     path = folder / "suspects.parquet"
     if not path.exists():
         return Cards([], [], [], [], "The run's folder has no suspects.parquet, so there is nothing to review.")
+    for file in [folder / name for name in (path.name, "clean_samples.parquet", AUDIT, NEXT)]:
+        if file.exists():
+            accounted_for(file)
     ids = pq.read_table(path, columns=["id"])["id"].to_pylist()
     if not ids:
         return Cards([], [], [], [], "No sample of this run has a label quality, so there is nothing to review.")
