@@ -310,6 +310,15 @@ def test_where_no_clean_sample_carries_both_labels_noise_is_put_in() -> None:
     assert torch.allclose(weighed.posterior.transition(), expected)
 
 
+def test_after_training_the_matrix_is_counted_by_predictions_and_not_deconvolved() -> None:
+    probs, given, _ = drawn(3000, T4, 1.0, 1)
+    trained_on = replace(of_arrays(given, probs), predicted_in_training=probs.argmax(1))
+    unknown = verified(100, sharpness=1.0)._replace(given=torch.full((100,), -1))
+    found, alone = fit_posterior(trained_on, Evidence(unknown)), fit_posterior(trained_on, Evidence())
+    assert (found.basis, alone.basis) == ("injected", "none")
+    assert torch.equal(found.posterior.transition(), alone.posterior.transition())
+
+
 def test_all_held_out_parts_count_and_only_they() -> None:
     source, _ = noisy_blobs(0.3)
     method, data, _ = trained(source, 220)

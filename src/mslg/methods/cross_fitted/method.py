@@ -63,12 +63,6 @@ HELD = 2**24  # predictions kept in double precision while a matrix is fitted to
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected")
-CLEAN_SHARES = {
-    "between": 0.5,
-    "training": 0.0,
-    "clean": 1.0,
-}  # how near the deployed network's class shares are to them
-RARE = 2.0  # nats by which a class may be rarer among the noisy than among the clean samples before these are shifted
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
 
@@ -239,9 +233,8 @@ class CrossFitted(FoldNetworks):
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data)
         sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
-        weights = torch.tensor([1.0, 0.0], dtype=torch.float64)
-        if every:
-            weights = fit_weights(sources, samples.label, centre=(0.5, 0.5))
+        alone = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        weights = fit_weights(sources, samples.label, centre=(0.5, 0.5)) if every else alone
 
         def pieces() -> Iterator[tuple[Tensor, Tensor]]:
             for index in pieces_of(data.own(), self.task.classes):
