@@ -54,7 +54,11 @@ def test_parquet_with_a_damaged_description_of_its_index(tmp_path: Path) -> None
         read_parquet(tmp_path / "data.parquet")
 
 
-@pytest.mark.parametrize("content", [b"\x80\x02e.", b"\x80\x02]q\x00", b"", b"PK\x03\x04", os.urandom(100)])
+@pytest.mark.parametrize(
+    "content",
+    [b"\x80\x02e.", b"\x80\x02]q\x00", b"", b"PK\x03\x04", bytes(range(100))],
+    ids=["truncated", "open list", "empty", "archive", "noise"],
+)
 def test_damaged_weights(tmp_path: Path, content: bytes) -> None:
     for name in ("w.pt", "w.safetensors"):
         (tmp_path / name).write_bytes(content)
