@@ -25,7 +25,7 @@ def test_a_page_is_filled_from_what_the_benchmarks_measure(
     growth, table_scale, scale = loaded.values()
     monkeypatch.setattr(table_scale, "CLASSES", 20)
     monkeypatch.setattr("mslg.data.sample_table.LARGE", 60_000)
-    times = table_scale.measure_time("mlp", 2_000, 2, tmp_path / "time")
+    times = table_scale.measure_time("mlp", 2_000, 20, tmp_path / "time")
     assert times.keys() == {"large", "few", "few, 10 classes"}
     assert {path.name for path in (tmp_path / "time" / "large").iterdir()} >= {"labels", "predictions"}
     memory = table_scale.measure_memory("mlp", 2_000, 2, 400, tmp_path / "memory")

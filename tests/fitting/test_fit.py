@@ -239,6 +239,7 @@ def test_a_time_budget_holds_for_a_run_that_may_be_resumed_but_is_new(
 
 def test_a_long_run_announces_its_cost(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslg.training.cost.seconds_per_plain_step", lambda method, data: 10.0)
+    monkeypatch.setattr("mslg.training.cost.programs_per_processor", lambda: 0.5)
     fit(method="mslg", epochs=4)
     # 1 of 4 epochs of warm-up, 8 steps an epoch: 8·(1 + 3·3.4)·10 s, and three times as long
     assert re.search(

@@ -118,7 +118,7 @@ def test_the_estimate_is_close_to_the_noise() -> None:
     task, data = problem(epochs=30, clean=100)
     method = GoldCorrection(task)
     run(method, data)
-    assert (method.transition - BLOBS).abs().max() < 0.2
+    assert (method.transition - BLOBS).abs().max() < 0.25
     assert accuracy(method) > 0.85
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zlib
 from functools import cache
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # reports are written without waiting for torch
+    from torch import Tensor
 
 POLYNOMIAL = 0xEDB88320  # of CRC-32, the lowest power in the highest bit
 ONE = 1 << 31

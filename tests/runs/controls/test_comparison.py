@@ -264,6 +264,7 @@ def test_the_cost_is_announced_before_training(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mslg.training.cost.seconds_per_plain_step", lambda method, data: 10.0)
+    monkeypatch.setattr("mslg.training.cost.programs_per_processor", lambda: 0.5)
     fit(epochs=4)
     told = [record.message for record in caplog.records if record.message.startswith("plan: then")]
     # 5 steps an epoch, 4 epochs, in plain steps: twice 1, 4/3, 2, three of 1 and one of 4/3, and the method's own
