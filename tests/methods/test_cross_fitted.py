@@ -19,7 +19,17 @@ from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximi
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
-from mslg.methods.cross_fitted.refinement import doubted, haste_of, matching_exponent, needed, refined, weight_at
+from mslg.methods.cross_fitted.refinement import (
+    AGREEMENT,
+    agreement,
+    doubted,
+    haste_of,
+    matching_exponent,
+    needed,
+    ramp,
+    refined,
+    weight_at,
+)
 from mslg.methods.cross_fitted.stages import in_cycle
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
@@ -349,6 +359,7 @@ def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior() -> N
     length, last = made.task.epochs - made.starts[2], made.task.epochs - 1 - made.starts[2]
     haste = haste_of(float((1 - posterior.amax(1)).mean()), length * made.steps)
     part = (last / length - (0.2 - 0.15 * haste)) / (0.4 - 0.2 * haste)
+    assert agreement([(posterior, own)]) > 0.85
     assert weight == pytest.approx(0.9 * min(1, part) * min(1, share / 0.2), rel=1e-5)
     for row, expected in zip(made.soft_labels(index), zip(posterior, own, strict=True), strict=True):
         powers = [max(1e-8, (1 - weight) * q + weight * p) ** exponent for q, p in zip(*expected, strict=True)]
@@ -384,6 +395,14 @@ def test_and_earlier_where_the_posterior_is_in_doubt_and_the_network_has_had_ste
     assert [weight_at(part, 0.9, 1.0) for part in (0.0, 0.05, 0.15, 0.25)] == pytest.approx([0, 0, 0.45, 0.9])
     assert [haste_of(doubt, 1000) for doubt in (0.0, 0.02, 0.06, 0.1, 0.5)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert haste_of(0.5, 75) == pytest.approx(0.25)
+
+
+def test_and_not_before_the_network_has_learned_its_labels() -> None:
+    soft = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5], [0.8, 0.2]])
+    own = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.0, 0.0]])  # nothing predicted for the last
+    assert agreement([(soft[:1], own[:1]), (soft[1:], own[1:])]) == pytest.approx((0.9 + 0.3 + 0.5) / (0.9 + 0.7 + 0.5))
+    assert agreement([(soft, torch.zeros(4, 2))]) == 0
+    assert [ramp(value, AGREEMENT) for value in (0.7, 0.75, 0.8, 0.85, 0.9)] == pytest.approx([0, 0, 0.5, 1, 1])
 
 
 def test_clean_samples_of_a_class_that_is_far_rarer_than_they_are_do_not_make_it_likely() -> None:
