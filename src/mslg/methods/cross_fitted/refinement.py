@@ -21,7 +21,7 @@ SHARPER = 0.3  # in haste, the fraction of the labels' entropy that goes: own pr
 DOUBT = (0.02, 0.1)  # mean doubt of the posterior from which on there is haste, and as much as there can be
 # How often the network agrees with the labels, over what they expect of their own most probable class: where own
 # predictions begin to count, and where they do fully. A CNN of few epochs on pixels has 0.5 to 0.7 and predicts worse
-# than its labels are (test accuracy 39.8 % with its predictions, 47.4 % without); on features and tables it soon has 0.9.
+# than its labels are (test accuracy 39.8 % with its predictions, 47.4 % without); on features it soon has 0.9.
 AGREEMENT = (0.75, 0.85)
 STEPS = 300  # of stage 3, from which on there may be: a network of few steps knows little
 KEPT = 0.7  # of the running mean of predictions, per epoch
@@ -118,8 +118,8 @@ def doubted(pieces: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, float]:
 
 
 def agreement(pieces: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """The mean probability that soft labels give to the class predicted, over that of their own most probable class: low
-    while a network has not learned its labels. `pieces` are soft labels and own predictions, of this process."""
+    """The mean probability that soft labels give to the class predicted, over that of their own most probable class:
+    low while a network has not learned its labels. `pieces` are soft labels and own predictions, of this process."""
     total = torch.zeros(2, dtype=torch.float64)
     for soft, own in pieces:
         predicted = own.sum(1) > 0  # samples that are not trained on are not
