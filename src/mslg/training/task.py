@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from ..data.sample_table import SampleTable, file_if_large
 from ..networks.compiled import uncompiled
-from ..networks.dropout import with_cheap_dropout
 from ..networks.head import find_head
 from ..runtime.distributed import broadcast_module
 from ..runtime.precision import Precision
@@ -98,8 +97,6 @@ class Task:
         self._made += 1
         if self.sync_batch_norm:
             synchronize(network)
-        if self.device.type == "cpu":
-            with_cheap_dropout(network)
         return broadcast_module(network.to(self.device))
 
     def head(self, network: nn.Module) -> nn.Module:
