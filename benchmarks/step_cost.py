@@ -2,8 +2,9 @@
 
 Three networks: the paper's 8-layer CNN, a ResNet-18, and the MLP that is trained on frozen features. Times are medians
 over interleaved rounds in one process, so that a busy machine slows all modes alike; a mode that keeps the clean
-gradient is timed over a whole cycle of steps. Peak memory is measured in one fresh process a mode: the highest resident
-size during two steps, above the resident size after set-up.
+gradient is timed over a whole cycle of steps. The plain step is that of a tutorial; the others end with the optimizer
+step of this package, which frees the gradients afterwards. Peak memory is measured in one fresh process a mode: the
+highest resident size during two steps, above the resident size after set-up.
 
     python benchmarks/step_cost.py                                    the paper's network
     python benchmarks/step_cost.py --network resnet18 --json
@@ -42,6 +43,7 @@ from mslg.runtime.files import write_atomically
 from mslg.runtime.machine import versions
 from mslg.training.losses import probability_tangent, reverse_kl, soft_cross_entropy
 from mslg.training.method import Task
+from mslg.training.optimizer_step import OptimizerStep
 
 RESULT = Path(__file__).parent / "results" / "step_cost.json"
 CLASSES = 10
@@ -109,10 +111,10 @@ class Bench:
         loss.backward()
         self.optimizer.step()
 
-    def train_on(self, logits: Tensor, label_logits: Tensor) -> None:
-        """The paper's training loss (divergence + entropy) at the new soft labels, and the optimizer's step."""
+    def training_loss(self, logits: Tensor, label_logits: Tensor) -> Tensor:
+        """The paper's training loss (divergence + entropy) at the new soft labels."""
         log_probs, log_soft = logits.log_softmax(1), label_logits.log_softmax(1)
-        self.descend(soft_cross_entropy(log_soft, log_probs.exp()).mean())
+        return soft_cross_entropy(log_soft, log_probs.exp()).mean()
 
 
 def plain(bench: Bench) -> Step:
@@ -137,7 +139,7 @@ def naive(bench: Bench) -> Step:
         clean = F.cross_entropy(functional_call(network, (ahead, buffers), (bench.clean_inputs,)), bench.clean_label)
         (slope,) = torch.autograd.grad(clean, label_logits, retain_graph=True)
         rate = LABEL_RATE * batch / LOOK_AHEAD  # the slope carries look_ahead/batch
-        bench.train_on(logits, (label_logits - rate * slope).detach())
+        bench.descend(bench.training_loss(logits, (label_logits - rate * slope).detach()))
 
     return step
 
@@ -155,7 +157,8 @@ def ours(*, look_ahead: float = LOOK_AHEAD, clean: int | None = None, **options:
                 look_ahead=look_ahead,
             )
             move = probability_tangent(meta.logits.detach().log_softmax(1), meta.tangent)
-            bench.train_on(meta.logits, bench.label_logits - LABEL_RATE * move)
+            loss = bench.training_loss(meta.logits, bench.label_logits - LABEL_RATE * move)
+            OptimizerStep()(bench.optimizer, loss)
 
         return step
 
@@ -280,11 +283,12 @@ def measure(modes: list[str], name: str, kind: Kind, clock: Clock) -> dict[str, 
     }
 
 
-def write(path: Path, chosen: dict[str, int], clock: str) -> None:
-    """Measure all modes on all networks, each at its own size unless another is chosen, into a file of results."""
-    networks = {}
-    for name, default in KINDS.items():
-        kind = replace(default, **chosen)
+def write(path: Path, names: list[str], chosen: dict[str, int], clock: str) -> None:
+    """Measure all modes on these networks, each at its own size unless another is chosen, into a file of results, in
+    which other networks stay as they are."""
+    networks = json.loads(path.read_text(encoding="utf-8"))["networks"] if path.exists() else {}
+    for name in names:
+        kind = replace(KINDS[name], **chosen)
         size = {"width": kind.width, "batch": kind.batch, "rounds": kind.rounds}
         networks[name] = {**size, **measure(list(STEPS), name, kind, CLOCKS[clock])}
         print(f"{name}: {networks[name]}", file=sys.stderr, flush=True)
@@ -300,7 +304,7 @@ def write(path: Path, chosen: dict[str, int], clock: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", choices=KINDS, default="cnn8", help="what to measure (default: cnn8)")
+    parser.add_argument("--network", choices=KINDS, help="what to measure (default: cnn8; with --write all)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--write", action="store_true", help=f"measure all networks into results/{RESULT.name}")
     parser.add_argument("--rounds", type=int, help="rounds that count, after one to warm up (default: the network's)")
@@ -318,7 +322,8 @@ def main() -> None:
     options = parser.parse_args()
     sizes = {name: getattr(options, name) for name in ("rounds", "width", "batch")}
     chosen = {name: value for name, value in sizes.items() if value is not None}
-    kind = replace(KINDS[options.network], **chosen)
+    network = options.network or "cnn8"
+    kind = replace(KINDS[network], **chosen)
     if options.memory:
         print(json.dumps(measure_memory(options.memory, kind)))
         return
@@ -327,14 +332,14 @@ def main() -> None:
             print(f"{operator:<40} {share:6.1%} {calls:6.1f} calls a step")
         return
     if options.write:
-        write(RESULT, chosen, options.clock)
+        write(RESULT, [options.network] if options.network else list(KINDS), chosen, options.clock)
         return
     modes = [mode for mode in STEPS if mode in ("plain", *options.modes)]
-    found = measure(modes, options.network, kind, CLOCKS[options.clock])
+    found = measure(modes, network, kind, CLOCKS[options.clock])
     if options.json:
         print(json.dumps(found))
         return
-    print(f"{options.network}, batch {kind.batch}: a plain step takes {found['plain_ms']} ms, {found['plain_mb']} MB")
+    print(f"{network}, batch {kind.batch}: a plain step takes {found['plain_ms']} ms, {found['plain_mb']} MB")
     print(f"{'mode':<16} {'time':>6} {'memory':>7}")
     for mode in modes:
         memory = found["memory"][mode]

@@ -49,7 +49,7 @@ def test_fit_on_arrays_from_start_to_end(files: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "", "results go to files, talk to stderr"
     assert "test accuracy" in done.stderr
-    assert "labels look wrong, worst first by rank: run/labels.parquet" in done.stderr
+    assert "ranked from the worst: run/labels.parquet" in done.stderr
     assert len(pd.read_parquet(files / "run" / "labels.parquet")) == 240
     again = mslg("fit", "noisy.npz", "--clean", "clean.npz", "-o", "run", cwd=files)
     assert again.returncode == 1

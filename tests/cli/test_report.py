@@ -39,7 +39,7 @@ def test_fit_ends_with_a_page_unless_told_not_to(tmp_path: Path) -> None:
     words = ("fit", "noisy.npz", "--clean", "clean.npz", "--epochs", "3")
     done = mslg(*words, "-o", "with", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "review them on this page: with/report.html (or mslg review with" in done.stderr
+    assert "review them: mslg review with (saves as you go), or open with/report.html" in done.stderr
     assert (tmp_path / "with" / "report.html").exists()
     without = mslg(*words, "-o", "without", "--no-report", cwd=tmp_path)
     assert without.returncode == 0, without.stderr

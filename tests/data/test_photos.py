@@ -73,9 +73,12 @@ def test_jfif_is_read_and_heic_where_there_is_a_decoder(
         (tmp_path / name).mkdir()
         Image.new("RGB", (8, 8), "red").save(tmp_path / name / "1.jfif", "JPEG")
         (tmp_path / name / "2.HEIC").write_bytes(b"not really")
+        (tmp_path / name / "3.cr2").write_bytes(b"of a camera")
+        (tmp_path / name / "notes.txt").write_text("no image")
     monkeypatch.setattr(folder_reader, "reads_heic", lambda: False)
     assert len(open_named(str(tmp_path)).train) == 2
     assert "2 HEIC photos are left out; to read them: pip install 'mslg[heic]'" in caplog.text
+    assert "2 files left out, of a format that is not read (ant/3.cr2); convert to JPEG" in caplog.text
     monkeypatch.setattr(images, "reads_heic", lambda: False)
     assert "pip install 'mslg[heic]'" in str(look(tmp_path / "ant" / "2.HEIC"))
 

@@ -243,7 +243,7 @@ def test_a_long_run_announces_its_cost(caplog: pytest.LogCaptureFixture, monkeyp
     fit(method="mslg", epochs=4)
     # 1 of 4 epochs of warm-up, 8 steps an epoch: 8·(1 + 3·3.4)·10 s, and three times as long
     assert re.search(
-        r"plan: train \w+ by mslg for 4 epochs on \d+ samples, with \d+ clean ones: 15 to 4[56] min", caplog.text
+        r"plan: train \w+ with mslg for 4 epochs on \d+ noisy and \d+ clean samples: 15 to 4[56] min", caplog.text
     )
 
 
@@ -309,7 +309,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"clean": (np.concatenate([DATA.clean_x, DATA.x[5:6]]), np.append(DATA.clean_y, 0))},
         "sample '24' of the clean set has the same content as sample '5' of the noisy set",
     ),
-    "no clean set": ({"clean": None}, "cross-fitted needs clean samples and there are none; pass clean="),
+    "no clean set": (
+        {"clean": None},
+        "cross-fitted needs clean samples and there are none; check 100 random samples first",
+    ),
     "unknown kind of clean set": ({"clean": "automatic"}, "unknown kind of clean set 'automatic'. Did you mean 'auto'"),
     "number without verified labels": ({"clean": 50}, "the data has no verified labels"),
     "unknown method": ({"method": "mlsg"}, "unknown method 'mlsg'. Did you mean 'mslg'"),

@@ -46,7 +46,7 @@ def test_suspects_are_the_worst_labels_with_all_there_is_to_see(
         assert len(row["history_given"]) == len(row["history_predicted"]) == 4
         assert np.all((row["history_given"] >= 0) & (row["history_given"] <= 1))
         assert set(row["nearest"]) <= set(clean["id"])
-    assert set(clean["id"]) == {name for row in suspects["nearest"] for name in row}
+    assert set(clean["id"]) >= {name for row in suspects["nearest"] for name in row}
     assert all(clean["verified_label"] == [str(data.clean_y[int(name)]) for name in clean["id"]])
     assert pq.read_schema(tmp_path / "run" / "suspects.parquet").metadata[b"format_version"] == b"1"
 

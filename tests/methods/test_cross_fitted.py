@@ -143,9 +143,9 @@ def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.Mon
         for parameter in self.group(name).parameters():
             parameter.data.neg_()
 
-    def note(self: CrossFitted, names: Any, data: Splits) -> None:
+    def note(self: CrossFitted, names: Any, data: Splits, **also: Any) -> None:
         seen.append({key: value.clone() for key, value in self.group(names[0]).state_dict().items()})
-        predict(self, names, data)
+        predict(self, names, data, **also)
 
     predict = CrossFitted.predict_training
     monkeypatch.setattr(CrossFitted, "fine_tune_folds", ruin)
@@ -158,13 +158,13 @@ def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.Mon
 def test_networks_of_clean_samples_that_lack_a_class_are_not_listened_to() -> None:
     random = torch.Generator().manual_seed(0)
     label = torch.arange(20) % 3  # of four classes
-    logs = torch.stack([floored(torch.randn(20, 4, generator=random).log_softmax(1)) for _ in range(3)])
+    logs = torch.stack([floored(torch.randn(20, 4, generator=random).log_softmax(1)) for _ in range(4)])
     logs[1] = floored((8.0 * nn.functional.one_hot(label, 4)).log_softmax(1))  # right on these, and excludes the fourth
     samples = replace(blobs_samples(label), given=None)
     weights, _ = stacked(logs, samples, torch.arange(20) % 4, torch.eye(4, dtype=torch.float64))
     assert weights[1] == 0
     weights, _ = stacked(logs[..., :3], samples, torch.arange(20) % 4, torch.eye(3, dtype=torch.float64))
-    assert weights[1] > 1 / 3
+    assert weights[1] > 1 / 4
 
 
 def blobs_samples(label: Tensor) -> Samples:
@@ -237,7 +237,7 @@ def test_a_sample_is_predicted_by_the_network_of_its_fold() -> None:
 def test_the_matrix_is_the_same_however_many_predictions_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for held in (0, 2**24):
-        monkeypatch.setattr("mslg.methods.cross_fitted.method.HELD", held)
+        monkeypatch.setattr("mslg.methods.cross_fitted.estimates.HELD", held)
         made, data = built()
         train_all(made, data)
         found.append(made.transition)
@@ -274,7 +274,7 @@ def test_label_steps_shrink_with_the_clean_gradient() -> None:
 
 def test_no_clean_sample_is_weighed_by_its_own_label() -> None:
     random = torch.Generator().manual_seed(0)
-    logs = torch.randn(3, 40, 4, generator=random, dtype=torch.float64).log_softmax(2)
+    logs = torch.randn(4, 40, 4, generator=random, dtype=torch.float64).log_softmax(2)
     label, fold = torch.randint(4, (40,), generator=random), torch.arange(40) % 4
     rows = []
     for other in (label, torch.where(fold == 2, (label + 1) % 4, label)):

@@ -280,6 +280,6 @@ def test_features_from_the_command_line_are_computed_once_and_resumed(
     assert config["network"]["name"] == "mlp"
     before = Path("a/metrics.jsonl").read_bytes()
     Path("a/done").unlink()
-    assert "using cached features of 1300 samples by body:make" in run("-o", "a", "--resume", "--trust-code")
+    assert "using the cached features of 1300 samples (body:make)" in run("-o", "a", "--resume", "--trust-code")
     assert Path("a/metrics.jsonl").read_bytes() == before
-    assert "using cached features" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")
+    assert "using the cached features" in run(*words, "-o", "b", "--augment", "normalise-0.5", "--rate", "0.2")

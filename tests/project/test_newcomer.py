@@ -35,7 +35,7 @@ def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
             run(["-c", block], tmp_path)
     assert "nothing here would stop a run" in told["mslg check photos --clean verified"]
     # The verified folder holds other photos than the training folder: how many labels are wrong cannot be stated.
-    assert "to learn it" in told["mslg fit photos --clean verified -o runs/first"]
+    assert "to find out, check random ones" in told["mslg fit photos --clean verified -o runs/first"]
     assert (tmp_path / "runs" / "first" / "report.html").exists()
 
     truth = pd.read_csv(tmp_path / "truth.csv", index_col="id")["true"]
@@ -52,5 +52,5 @@ def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
 
     second = pd.read_parquet(tmp_path / "runs" / "second" / "labels.parquet")
     assert len(second) == len(labels) - 100  # what was decided has left the noisy samples
-    assert "a tab of the page" in told["mslg review-next runs/second -n 50 --page"]
+    assert "50 samples added to the page as a tab" in told["mslg review-next runs/second -n 50 --page"]
     assert len(pd.read_parquet(tmp_path / "runs" / "second" / "next.parquet")) == 50

@@ -100,7 +100,8 @@ def test_a_result_names_the_samples_to_review_next(tmp_path: Path) -> None:
     result = mslg.fit(small_network, NOISY, CLEAN, output=tmp_path / "run", **FAST)
     rows = result.review_next(20)
     assert list(rows.columns) == ["id", "rank", "given_label", "suggested_label", "gain"]
-    assert rows["rank"].tolist() == list(range(20))
+    assert rows["rank"].tolist() == result.labels.set_index("id")["rank"][rows["id"]].tolist()
+    assert rows["gain"].mean() > 1  # that of a sample drawn at random
     assert rows["id"].is_unique
     assert (rows["gain"] > 0).all()
     doubtful = result.labels.set_index("id")["label_quality"]

@@ -64,7 +64,7 @@ def reviewing(folder: Path, part: str) -> Iterator[Any]:
     try:
         with playwright.sync_playwright() as started:
             browser = started.chromium.launch(executable_path=CHROMIUM)
-            window = browser.new_page()
+            window = browser.new_context().new_page()
             window.set_default_timeout(60_000)
             window.goto(f"{found[0]}#{part}")
             yield window
@@ -73,6 +73,12 @@ def reviewing(folder: Path, part: str) -> Iterator[Any]:
     finally:
         server.send_signal(signal.SIGINT)
         assert "decisions are in" in server.communicate(timeout=60)[1]
+
+
+def option_of(window: Any, field: str, name: str) -> str:
+    """The option of a filter for this class, which also says how often it occurs."""
+    texts = window.locator(f"#{field} option").all_inner_texts()
+    return next(text for text in texts if text.startswith(name))
 
 
 def saved(path: Path, count: int, window: Any) -> pd.DataFrame:
@@ -107,24 +113,41 @@ def test_from_a_folder_of_photos_to_a_cleaned_one(tmp_path: Path, monkeypatch: p
         rows = saved(check / "decisions.csv", 100, window)
         told = window.inner_text("#task")
         assert re.match(r"\d+ of 100 random labels are wrong: \d+ % \(\d+ % to \d+ %\)", told)
-        assert told.endswith(f"Now: mslg fit {photos} --clean {check / 'decisions.csv'} -o runs/first")
+        assert told.endswith(f"Next: mslg fit {photos} --clean {check / 'decisions.csv'} -o runs/first")
     assert (rows["decision"] != "keep").sum() == sum(shown(name) != name.split("/")[0] for name in rows["id"])
 
     fitted = mslg("fit", str(photos), "--clean", str(check / "decisions.csv"), "-o", str(run))
     assert fitted.returncode == 0, fitted.stderr
     assert "plan: train" in fitted.stderr
-    assert re.search(r"about \d+ labels are wrong \(\d+ to \d+\)", fitted.stderr)
+    assert re.search(r"about \d+ labels are wrong in total \(90 % interval \d+ to \d+\)", fitted.stderr)
+
+    chosen = mslg("review-next", str(run), "-n", "5", "--page")
+    assert "5 samples added to the page as a tab" in chosen.stderr, chosen.stderr
 
     with reviewing(run, "review") as window:
         listed = int(window.inner_text("#found").split()[0])
-        assert listed > 0
+        assert listed == int(window.inner_text("#to-review .pill")) > 0
+        assert window.inner_text("#to-next .pill") == "5"
+        window.select_option("#given", label=option_of(window, "given", "bee"))  # one pair of classes first
+        window.select_option("#suggested", label=option_of(window, "suggested", "ant"))
+        pair = int(window.inner_text("#found").split()[0])
+        assert 0 < pair < listed
         for again in (True, False):  # accepted together, taken back together, accepted again
             window.click("#pick-all")
             window.click("#bulk-accept")
-            rows = saved(run / "review.csv", listed, window)
+            saved(run / "review.csv", pair, window)
             if again:
                 window.click("#bulk-undo")
                 saved(run / "review.csv", 0, window)
+        other = window.context.new_page()  # a second window knows what the first has decided
+        other.goto(window.url)
+        other.click("#clear")
+        other.select_option("#which", "flagged")
+        other.locator("#reviewed", has_text=f"{pair} of {listed} reviewed").wait_for(timeout=60_000)
+        other.select_option("#state", "undecided")
+        other.click("#pick-all")
+        other.click("#bulk-accept")
+        rows = saved(run / "review.csv", listed, other)
     assert (rows["decision"] == "accept").all()
 
     cleaned = tmp_path / "cleaned"

@@ -21,6 +21,7 @@ from mslg.data.readers import array_files, tables
 from mslg.data.source import make_source
 from mslg.review.cleaned.write import write_cleaned
 from mslg.review.report import write_report
+from mslg.runs import record
 from mslg.runs.checkpoint import load_state, save_state
 from mslg.runs.folder import Run
 from mslg.runs.verify import verify
@@ -185,7 +186,10 @@ def test_a_table_of_a_stranger_does_not_fill_the_memory(run: Path, name: str, mo
         write_report(run)
 
 
-def test_the_previous_checkpoint_is_kept_until_the_run_is_finished(tmp_path: Path) -> None:
+def test_the_previous_checkpoint_is_kept_until_the_run_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "SPACING", 0.0)
     kept = []
 
     class Watch:

@@ -16,6 +16,8 @@ from mslg.data.make_splits import make_splits
 from mslg.data.open import open_named
 from mslg.data.source import Source
 from mslg.runs.open_data import open_data
+from mslg.runs.run_data import open_run_data
+from mslg.runs.settings import Settings
 from tests.support import trees
 
 
@@ -141,3 +143,13 @@ def test_a_million_labels_are_numbered_in_a_moment() -> None:
     assert time.process_time() - begun < 3
     assert classes == ("a", "b", "c")
     assert torch.equal(numbers[:4], torch.tensor([1, 0, 2, 1]))
+
+
+def test_the_verified_samples_of_a_table_are_its_clean_set(tmp_path: Path) -> None:
+    rows = "".join(f"{place % 2},{place / 40},{place % 2},{place % 2 if place < 10 else ''}\n" for place in range(40))
+    (tmp_path / "table.csv").write_text("label,x,y,verified_label\n" + rows)
+    settings = Settings.of({"data": {"source": str(tmp_path / "table.csv")}})
+    settings, data = open_run_data(settings)
+    assert (settings.data.clean, data.clean) == (10, 10)
+    plain = Settings.of({"data": {"source": str(tmp_path / "table.csv")}, "method": {"name": "cross-entropy"}})
+    assert open_run_data(plain)[1].clean is None, "it needs none"

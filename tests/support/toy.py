@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,23 @@ def differences(function: Callable[[], Tensor], tensors: Sequence[Tensor], step:
             slopes[place] = (values[0] - values[1]) / (2 * step)
         gradients.append(slopes.view(tensor.shape))
     return gradients
+
+
+def noted_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of the next backward pass, in the order of the parameters: they are freed after a step."""
+    watched = list(parameters)
+    found = [torch.empty(0)] * len(watched)
+
+    def note(place: int) -> Callable[[Tensor], None]:
+        def hook(parameter: Tensor) -> None:
+            assert parameter.grad is not None
+            found[place] = parameter.grad.clone()
+
+        return hook
+
+    for place, parameter in enumerate(watched):
+        parameter.register_post_accumulate_grad_hook(note(place))
+    return found
 
 
 def close(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float = 1e-9) -> bool:

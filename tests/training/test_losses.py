@@ -37,6 +37,19 @@ def probabilities(row: Tensor) -> list[float]:
     return [power / sum(powers) for power in powers]
 
 
+@pytest.mark.parametrize("rows", [3, 128, 300, 1024])
+@pytest.mark.parametrize("classes", [2, 5, 10, 15, 16, 40])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_log_softmax_is_that_of_torch_to_the_bit(rows: int, classes: int, kind: torch.dtype) -> None:
+    """In memory as torch lays it out, and with a graph where one is needed."""
+    logits = 5 * torch.randn(rows, classes, dtype=kind, generator=torch.Generator().manual_seed(0))
+    log_probs = losses.log_softmax(logits)
+    assert torch.equal(log_probs, logits.log_softmax(1))
+    assert log_probs.is_contiguous()
+    (gradient,) = torch.autograd.grad(losses.log_softmax(logits.requires_grad_())[:, 0].sum(), logits)
+    assert gradient.is_contiguous()
+
+
 def slow_generalized(p: list[float], label: int, q: float) -> float:
     return (1 - p[label] ** q) / q
 

@@ -259,6 +259,24 @@ def test_sgd_steps_all_parameters_in_one_call_where_they_are_flat(transposed: bo
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
 
 
+def test_sgd_goes_on_from_a_state_of_torch_and_torch_from_its_own() -> None:
+    """Momenta are where torch keeps them. A weight that gets its first gradient later takes torch's own way."""
+    made = []
+    for own in (False, True):
+        torch.manual_seed(0)
+        weights = [torch.randn(9, 4, requires_grad=True), torch.randn(4, requires_grad=True)]
+        optimizer = torch.optim.SGD(
+            [{"params": weights[:1]}, {"params": weights[1:], "lr": 0.05}], lr=0.1, momentum=0.9
+        )
+        for number in range(6):
+            weights[0].grad = torch.randn_like(weights[0])
+            weights[1].grad = None if number < 2 else torch.randn_like(weights[1])
+            take_step(optimizer) if own and number % 3 else optimizer.step()
+        made.append([*weights, *(optimizer.state[weight]["momentum_buffer"] for weight in weights)])
+    for one, other in zip(*made, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_predictions_folded_together_are_those_folded_one_by_one(twice: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []

@@ -32,10 +32,11 @@ def main() -> None:
 
 def _log_to_stderr() -> None:
     from ..runtime.printable import printable
+    from .words import in_cli_words
 
     class Printable(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return printable(super().format(record))
+            return printable(in_cli_words(super().format(record)))
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Printable("%(message)s"))

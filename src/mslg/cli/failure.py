@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..runtime.printable import printable
+from .words import in_cli_words
 
 # Errors of other libraries that a user can do something about, by a part of their text.
 ADVICE = {
@@ -24,7 +25,7 @@ ADVICE = {
 
 def explain(error: Exception, *, foreseen: bool) -> str:
     """One message. An error that nobody has foreseen also gets a file with its traceback, and how to report it."""
-    words = printable(_text(error) or type(error).__name__)
+    words = printable(in_cli_words(_text(error)) or type(error).__name__)
     if isinstance(error, MemoryError):
         return f"there is too little memory for this ({words}); use less data, or a machine with more"
     if foreseen and str(error):

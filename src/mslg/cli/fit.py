@@ -20,6 +20,7 @@ from ..runs.recipes import assignments, checked, load_recipe, merged, refuse_cod
 from ..runs.settings import DEFAULT_METHOD, METHOD, OUTPUT, REVIEW, Data, Options, Tables, Train
 from ..runtime.signals import Interrupted
 from .options import with_settings
+from .words import in_cli_words
 
 
 @with_settings(Data, Train, Options)
@@ -27,7 +28,8 @@ def fit(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="An image folder, a .csv or .parquet manifest, an .npz, or a data set's name (mslg list datasets)."
+            help="An image folder, a table (.csv, .tsv, .parquet, .xlsx), an .npz, or a data set's name "
+            "(mslg list datasets)."
         ),
     ] = None,
     *,
@@ -198,7 +200,7 @@ def _show(result: Any, output: Path, *, report: bool, as_json: bool, quiet: bool
     elif not quiet:
         _print_summary(result, output)
         if page is not None:
-            print(f"review them on this page: {page} (or mslg review {output}, which saves as you go)", file=sys.stderr)
+            print(f"review them: mslg review {output} (saves as you go), or open {page}", file=sys.stderr)
 
 
 def seconds(text: str) -> float:
@@ -260,12 +262,14 @@ def _number(clean: str | None) -> str | int | None:
 
 
 def _print_summary(result: Any, output: Path) -> None:
+    from ..review.report.findings import flag_words
+
     last = result.summary.get("last", {})
     if "memorised" in result.summary:
         print(result.summary["memorised"], file=sys.stderr)
     comparison = result.summary.get("comparison", {})
     if comparison and comparison["helped"] is not False:  # otherwise it was a warning
-        print(comparison["verdict"], file=sys.stderr)
+        print(in_cli_words(comparison["verdict"]), file=sys.stderr)
     for key, words in {
         "test/accuracy": "test accuracy",
         "report/accuracy": "accuracy on held-out clean samples",
@@ -275,30 +279,33 @@ def _print_summary(result: Any, output: Path) -> None:
     }.items():
         if last.get(key) is not None:
             print(f"{words:<36} {100 * last[key]:5.1f} %", file=sys.stderr)
-    held_out = result.summary.get("clean_samples", {}).get("report")
-    if not held_out and "test/accuracy" not in last:
+    clean = result.summary.get("clean_samples", {})
+    if not clean.get("report") and "test/accuracy" not in last and not comparison.get("out_of_fold"):
         print(
-            "no accuracy of the model: there is no test set, and all clean samples are trained on",
-            file=sys.stderr,
+            "accuracy not measured: there are no test samples, and none of the clean ones are held out", file=sys.stderr
         )
+    if not any(clean.values()):
+        print("without clean samples, the list is the network's guess about its own training data", file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
-    where = output / "labels.parquet"
-    print(f"{issues} of {samples} labels look wrong, worst first by rank: {where}", file=sys.stderr)
-    for line in _error_rate(result.summary["label_errors"]):
+    print(f"{issues:,} of {samples:,} labels look wrong: {flag_words(read_config(output)['train'])}", file=sys.stderr)
+    for line in _error_rate(result.summary["label_errors"], issues):
         print(line, file=sys.stderr)
+    print(f"all labels, ranked from the worst: {output / 'labels.parquet'}", file=sys.stderr)
 
 
-def _error_rate(stated: Mapping[str, Any]) -> Iterator[str]:
+def _error_rate(stated: Mapping[str, Any], issues: int) -> Iterator[str]:
     """The number of wrong labels where it is known, and the precision of the flagged ones."""
     if "count" not in stated or stated["basis"] != "pairs":
-        why = stated["why"] or "it takes clean samples with given and verified labels"
-        yield f"how many are wrong in all is not known: {why}"
-        yield "check 100 random ones on the page to learn it"
+        why = stated["why"] or "that takes clean samples with given and verified labels"
+        none = "" if issues else "this does not mean that all labels are right: "
+        yield f"{none}how many are wrong in total is unknown: {why}"
+        yield "to find out, check random ones on the page"
         return
     count, flagged = stated["count"], stated["flagged"]
-    yield f"about {count['estimate']:,.0f} labels are wrong ({count['low']:,.0f} to {count['high']:,.0f})"
+    low, high = (f"{count[key]:,.0f}" for key in ("low", "high"))
+    yield f"about {count['estimate']:,.0f} labels are wrong in total (90 % interval {low} to {high})"
     if "estimate" in flagged:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
-        yield f"of those that look wrong about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
+        yield f"of those that look wrong, about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
     if count["estimate"] > 1.5 * flagged["depth"]:
-        yield "flagged are those for which another class is likelier; to flag as many as are wrong: --flag expected"
+        yield "to flag as many as are estimated to be wrong, pass --flag expected"

@@ -27,8 +27,9 @@ def review_next(
 ) -> None:
     """Pick the samples whose true labels are expected to reduce the clean loss most.
 
-    The gain of a sample is the expected reduction of the clean loss if its current label were replaced by the true one,
-    to first order. Further samples with the same kind of mistake are discounted.
+    The most useful comes first. The gain of a sample is the expected reduction of the clean loss if its label were
+    replaced by the true one, to first order, as a multiple of that of a random sample. Further samples with the same
+    kind of mistake are discounted. The rank is that of labels.parquet.
 
     Examples:
 
@@ -45,7 +46,7 @@ def review_next(
 
     rows = choose(run, network, count=count, workers=workers, trust_code=trust_code, page=page)
     if page:
-        print(f"they are a tab of the page: {run / 'report.html'}, or mslg review {run}", file=sys.stderr)
+        print(f"{len(rows)} samples added to the page as a tab: mslg review {run}", file=sys.stderr)
     if output is not None:
         from ..runtime.files import write_atomically
 

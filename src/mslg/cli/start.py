@@ -17,16 +17,16 @@ def start(
     ),
     root: Annotated[str | None, typer.Option(help="The folder of a named data set.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which samples are drawn.")] = 0,
-    label_column: Annotated[str | None, typer.Option(help="What the manifest calls its column of labels.")] = None,
-    text_column: Annotated[str | None, typer.Option(help="What it calls its column of texts.")] = None,
-    path_column: Annotated[str | None, typer.Option(help="What it calls its column of image paths.")] = None,
-    id_column: Annotated[str | None, typer.Option(help="What it calls its column of ids.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Name of the column of labels.")] = None,
+    text_column: Annotated[str | None, typer.Option(help="Name of the column of texts.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="Name of the column of image paths.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Name of the column of ids.")] = None,
     serve: Annotated[bool, typer.Option(" /--no-serve", help="Only write the page.", show_default=False)] = True,
 ) -> None:
-    """Check 100 random samples: the recommended beginning.
+    """Check 100 random samples: the recommended first step.
 
-    Opens a page in the browser; your decisions are saved as you make them. They say how many labels are wrong, with an
-    interval, and are a clean set with given and verified labels for mslg fit.
+    Opens a page in the browser and saves your decisions as you make them. They tell how many labels are wrong, with an
+    interval, and are the clean set, with given and verified labels, for mslg fit.
 
     Examples:
 
@@ -39,11 +39,15 @@ def start(
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
     columns = {"label_column": label_column, "text_column": text_column, "path_column": path_column}
-    reading = reading_of({**columns, "id_column": id_column})
-    bundle = open_named(data, root=root, reading=reading)
-    page, about = write_start(bundle.train, data, output, seed=seed)
-    print(f"{len(about['samples'])} of {len(bundle.train)} samples drawn at random: {page}", file=sys.stderr)
-    print(f"then: {then(data, output)}", file=sys.stderr)
+    columns["id_column"] = id_column
+    bundle = open_named(data, root=root, reading=reading_of(columns))
+    named = {key: value for key, value in {"root": root, **columns}.items() if value is not None}
+    options = [word for key, value in named.items() for word in (f"--{key.replace('_', '-')}", value)]
+    page, about = write_start(bundle.train, data, output, seed=seed, options=options)
+    print(
+        f"{len(about['samples'])} of {len(bundle.train):,} samples to check, drawn at random: {page}", file=sys.stderr
+    )
+    print(f"afterwards: {then(data, output, options)}", file=sys.stderr)
     if serve:
         from .review import serve_page
 

@@ -24,6 +24,7 @@ from ..runtime.files import regular
 PLAIN = (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 HEIC = (".heic", ".heif")  # photos of telephones: read if a decoder is installed
 EXTENSIONS = (*PLAIN, *HEIC)
+UNREAD = (".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..runtime.distributed import rank, ranks
 from ..runtime.seeds import derive, numpy_generator
 from .augmentation import UNCHANGED, Augment
-from .content import contents, has_content
+from .content import contents, has_content, possible_copies
 from .samples import Samples
 from .source import Source
 from .splits import Splits
@@ -285,8 +285,11 @@ def _refuse_duplicates(noisy: Source, clean: Source, train: Samples) -> None:
     """Raise if a clean sample has the same content as a training sample."""
     if not (has_content(noisy.store) and has_content(clean.store)):
         return  # `mslg check` compares inputs that are read lazily
+    index = possible_copies(noisy.store, train.index, clean.store)
+    if not len(index):
+        return
     verified = {key: position for position, key in enumerate(contents(clean.store, torch.arange(len(clean))))}
-    for position, key in zip(train.index.tolist(), contents(noisy.store, train.index), strict=True):
+    for position, key in zip(index.tolist(), contents(noisy.store, index), strict=True):
         if key in verified:
             raise ValueError(
                 f"sample '{clean.ids[verified[key]]}' of the clean set has the same content as sample "

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..registry import unknown
+from ..registry import UnknownName, unknown
 from .make_splits import balanced
 from .readers import DATASETS
 from .readers.arrays import npz
@@ -69,7 +69,11 @@ def open_named(
     nearby = [entry.name for entry in Path().iterdir() if not entry.name.startswith(".")]
     if close := get_close_matches(name, nearby, n=1, cutoff=0.6):
         raise FileNotFoundError(f"there is no file, folder or data set '{name}'. Did you mean '{close[0]}'?")
-    raise unknown("data set", name, [*DATASETS, "the path of an image folder, a .csv, a .parquet or an .npz"])
+    if get_close_matches(name, list(DATASETS), n=1, cutoff=0.6):
+        raise unknown("data set", name, DATASETS)
+    raise UnknownName(
+        f"there is no file or folder '{name}' here, and no data set of that name; pass {FORMATS} ({DATASETS.listing})"
+    )
 
 
 def _open_registered(

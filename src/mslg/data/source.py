@@ -78,6 +78,13 @@ class Source:
     def __len__(self) -> int:
         return len(self.label)
 
+    def ids_at(self, positions: Tensor) -> list[str]:
+        """The ids of the samples at these positions."""
+        chosen = positions.tolist()
+        if isinstance(self.ids, Positions):  # one by one would take longer than all other columns of a table together
+            return list(map(str, chosen))
+        return [self.ids[position] for position in chosen]
+
     def at(self, positions: Tensor) -> Source:
         """The samples at these positions."""
         return replace(
@@ -85,7 +92,7 @@ class Source:
             store=store_at(self.store, positions),
             shown=None if self.shown is None else store_at(self.shown, positions),
             label=self.label[positions],
-            ids=tuple(self.ids[position] for position in positions.tolist()),
+            ids=tuple(self.ids_at(positions)),
             true_label=None if self.true_label is None else self.true_label[positions],
             verified_label=None if self.verified_label is None else self.verified_label[positions],
         )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .open import METADATA, open_named
 from .readers import DATASETS
 from .readers.arrays import unlabelled_arrays
-from .readers.folder import images_below
+from .readers.folder import images_below, readable
 from .readers.image_files import open_images
 from .readers.manifest import KINDS, unlabelled_table
 from .readers.options import Reading
@@ -62,7 +62,7 @@ def open_unlabelled(
 
 
 def _folder(path: Path, reading: Reading) -> Unlabelled:
-    names = sorted(images_below(path))
+    names = readable(sorted(images_below(path)), path)
     if not names:
         raise ValueError(f"{path} has no image files")
     store, kept = open_images(names, path, reading, name=str(path))

@@ -99,7 +99,7 @@ class Issues:
         soft = F.one_hot(self.verified[known], len(self.classes)).float().numpy()
         checked = pd.DataFrame(
             {
-                "id": [self.source.ids[place] for place in known.tolist()],
+                "id": self.source.ids_at(known),
                 "given_label": given,
                 "predicted_label": names[self.models(known).argmax(1).numpy()],
                 "is_label_issue": given != verified,

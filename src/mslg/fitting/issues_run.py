@@ -91,7 +91,7 @@ def _division(issues: Found) -> pa.Table:
     source = issues.source
     checked = (issues.verified >= 0).nonzero().flatten()
     columns = {
-        "id": pa.array([source.ids[place] for place in checked.tolist()], pa.string()),
+        "id": pa.array(source.ids_at(checked), pa.string()),
         "label": pa.array([issues.source.classes[number] for number in issues.verified[checked].tolist()], pa.string()),
         "given_label": pa.array(
             [issues.source.classes[number] for number in source.label[checked].tolist()], pa.string()

@@ -264,11 +264,16 @@ MEANT = {
 }
 
 
+def _methods_with(key: str) -> list[str]:
+    """The methods that have this setting."""
+    return [name for name in METHODS.built_in if key in inspect.signature(METHODS.load(name)).parameters]
+
+
 def _unknown_setting(method: str, key: str, allowed: list[str]) -> ValueError:
     """The error for a setting that a method does not have; it names the methods that do."""
     if (meant := MEANT.get(key)) is not None:
         return UnknownName(f"unknown setting of {method} or of fit '{key}'. Did you mean {meant}?")
-    others = [name for name in METHODS.built_in if key in inspect.signature(METHODS.load(name)).parameters]
+    others = _methods_with(key)
     if not others or key == "task":
         return unknown(f"setting of {method} or of fit", key, allowed)
     named = " and ".join(others) if len(others) < 3 else f"{', '.join(others[:3])} and other methods"
@@ -297,6 +302,12 @@ def _method(named: Named, auto: bool, clean: Any) -> Named:
     """The method, with `auto_clean` set if the clean set is "auto"."""
     if clean != "auto":
         return named
+    methods = _methods_with("auto_clean")
+    if ":" not in named.name and named.name not in methods:
+        raise ValueError(
+            f'clean="auto" (--clean auto) is a setting of {" and ".join(methods)}; {named.name} has no such setting: '
+            "leave it out, or choose one of these with method= (--method)"
+        )
     return Named(named.name, named.preset, {**named.arguments, "auto_clean": auto})
 
 

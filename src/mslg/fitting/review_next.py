@@ -43,12 +43,12 @@ def review_next(
     trust_code: bool = False,
     page: bool = False,
 ) -> pd.DataFrame:
-    """The samples of a finished run whose review would help the clean loss most: id, rank, given_label,
-    suggested_label, gain. For a run that was started in Python, pass the network and data that `fit` received; for one
-    that was started with `--network package.module:factory`, this name. `trust_code` imports all code that the run's
-    folder names. With `page` they become a tab of the run's report.html. For a run without a model
-    (`find_label_issues`): the samples whose true label is most uncertain, and how much; with several annotators also
-    whom to ask about each.
+    """The samples of a finished run whose review would reduce the clean loss most, the most useful first: id, rank (as
+    in labels.parquet), given_label, suggested_label, gain (1 is that of a sample drawn at random). For a run that was
+    started in Python, pass the network and data that `fit` received; for one that was started with
+    `--network package.module:factory`, this name. `trust_code` imports all code that the run's folder names. With
+    `page` they become a tab of the run's report.html. For a run without a model (`find_label_issues`): the samples
+    whose true label is most uncertain, and how much; with several annotators also whom to ask about each.
     """
     if isinstance(run, Result):
         if page:
@@ -108,9 +108,9 @@ def _questions(run: Run, count: int) -> pd.DataFrame:
     rows = choose_questions(pd.DataFrame(run.read_json(QUESTIONS)["questions"]), count)
     known = pd.concat(
         table.to_pandas()[lambda each: each["id"].isin(set(rows["id"]))]
-        for table in read_labels(run.path, ("id", "given_label", "suggested_label", "path"))
+        for table in read_labels(run.path, ("id", "given_label", "suggested_label", "rank", "path"))
     )
-    found = rows[["id", "annotator", "gain"]].merge(known, on="id").assign(rank=range(len(rows)))
+    found = rows[["id", "annotator", "gain"]].merge(known, on="id")
     return found[[*COLUMNS, "annotator", *(["path"] if "path" in found else [])]]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..data.readers.probabilities import ModelProbabilities
 from ..data.sample_table import pieces_of
-from ..data.source import Positions, Source
+from ..data.source import Source
 from ..data.stores import Located
 from ..training.stacking import fit_weights, floored
 from .evidence import Evidence, Predictions, VerifiedSamples
@@ -190,10 +190,6 @@ def predictions_of(models: Models, source: Source, positions: Tensor) -> Predict
     store = source.store
     known = models.known(len(source))
 
-    def ids(places: Tensor) -> list[str]:
-        here = positions[places].tolist()
-        return list(map(str, here)) if isinstance(source.ids, Positions) else [source.ids[place] for place in here]
-
     def paths(places: Tensor) -> list[str]:
         assert isinstance(store, Located)
         return [str(store.path(place)) for place in positions[places].tolist()]
@@ -202,7 +198,7 @@ def predictions_of(models: Models, source: Source, positions: Tensor) -> Predict
         given=source.label[positions],
         classes=source.classes,
         probs=lambda places: models(positions[places]),
-        ids=ids,
+        ids=lambda places: source.ids_at(positions[places]),
         paths=paths if isinstance(store, Located) else None,
         known=None if known is None else known[positions],
     )

@@ -8,7 +8,7 @@ everywhere, and their mean is nearly as good as the better one in every setting 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -33,6 +33,7 @@ log = logging.getLogger("mslg")
 # Of the mean probability of given labels during training: with less, the final predictions are ignored.
 LEAST_AGREEMENT = 0.7
 LIKELIER = Flagging()
+HELD = 2**24  # probabilities of all training samples that are kept rather than computed again
 
 
 def rank_training_labels(
@@ -75,8 +76,8 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
     return Predictions(
         given=data.train.label,
         classes=source.classes,
-        probs=probs,
-        ids=lambda positions: [source.ids[place] for place in index[positions].tolist()],
+        probs=computed_once(probs, len(index), method.task.classes),
+        ids=lambda positions: source.ids_at(index[positions]),
         paths=(lambda positions: [str(store.path(place)) for place in index[positions].tolist()])
         if isinstance(store, Located)
         else None,
@@ -84,6 +85,21 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
         known=torch.cat([history.seen(piece) for piece in pieces_of(index, 1)]),
         predicted_in_training=torch.cat([history.last_predicted[piece].cpu() for piece in pieces_of(index, 1)]),
     )
+
+
+def computed_once(rows: Callable[[Tensor], Tensor], samples: int, classes: int) -> Callable[[Tensor], Tensor]:
+    """A function of positions that computes the rows of all samples when it is first called, if they are few enough to
+    be kept: the list, its estimates and its files all ask for them."""
+    if samples * classes > HELD:
+        return rows
+    held: list[Tensor] = []
+
+    def chosen(positions: Tensor) -> Tensor:
+        if not held:
+            held.append(torch.cat([rows(piece) for piece in pieces_of(torch.arange(samples), classes)]))
+        return held[0][positions]
+
+    return chosen
 
 
 def evidence_of(method: Method, data: Splits) -> Evidence:

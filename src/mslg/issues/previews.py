@@ -37,6 +37,14 @@ class Preview(NamedTuple):
     content: bytes
 
 
+def previews_of(source: Source, positions: Sequence[int], *, side: int) -> list[Preview]:
+    """The previews of several samples, as of each alone; rows of numbers all at once, which takes half the time."""
+    store = source.store if source.shown is None else source.shown
+    if type(store) is TensorStore and isinstance(store.tensors, Tensor) and store.tensors.dim() == 2:
+        return _values(next(iter(store.batches([torch.tensor(positions, dtype=torch.int64)]))), store.columns)
+    return [preview_of(source, position, side=side) for position in positions]
+
+
 def preview_of(source: Source, position: int, *, side: int) -> Preview:
     """The preview of a sample, pictures at most `side` pixels wide and high. For a sample that cannot be shown it is a
     text that says why: previews are made after training, which no error may undo."""
@@ -63,7 +71,7 @@ def _preview(store: InputStore, position: int, side: int) -> Preview:
             return _picture(Image.fromarray(pixels), side)
     for tensor in tensors:
         if (row := tensor.squeeze()).dim() <= 1:
-            return _values(row.reshape(-1), getattr(store, "columns", None))
+            return _values(row.reshape(1, -1), getattr(store, "columns", None))[0]
     shapes = " and ".join("×".join(map(str, tensor.shape)) for tensor in tensors) or "nothing"
     return _text(f"Inputs of this shape have no preview: {shapes}")
 
@@ -127,19 +135,27 @@ def _picture(image: Image.Image, side: int) -> Preview:
     return Preview("image", file.getvalue())
 
 
-def _values(row: Tensor, columns: Sequence[str] | None) -> Preview:
-    """Few values as they are, many (a signal, features) as an outline."""
-    values = torch.nan_to_num(row.float()).numpy()
-    found: dict[str, Any] = {"length": len(values)}
-    if len(values) <= MOST_VALUES:
-        found["values"] = values.tolist()
-        if columns is not None and len(columns) == len(values):
-            found["names"] = list(columns)
+def _values(rows: Tensor, columns: Sequence[str] | None) -> list[Preview]:
+    """Of each row few values as they are, many (a signal, features) as an outline."""
+    values = torch.nan_to_num(rows.float()).numpy()
+    length = values.shape[1]
+    about: dict[str, Any] = {"length": length}
+    if length <= MOST_VALUES:
+        parts = {"values": values}
+        after = {"names": list(columns)} if columns is not None and len(columns) == length else {}
     else:
-        count = min(STRETCHES, len(values))
-        starts = np.arange(count) * len(values) // count
-        found["low"] = np.minimum.reduceat(values, starts).tolist()
-        found["high"] = np.maximum.reduceat(values, starts).tolist()
+        count = min(STRETCHES, length)
+        starts = np.arange(count) * length // count
+        extremes = {"low": np.minimum, "high": np.maximum}
+        parts = {name: extreme.reduceat(values, starts, axis=1) for name, extreme in extremes.items()}
+        after = {}
+    lists = {name: part.tolist() for name, part in parts.items()}
+    return [
+        _json({**about, **{name: part[row] for name, part in lists.items()}, **after}) for row in range(len(values))
+    ]
+
+
+def _json(found: Mapping[str, Any]) -> Preview:
     parts = (f'"{key}": {_as_json(value)}' for key, value in found.items())
     return Preview("values", f"{{{', '.join(parts)}}}".encode(errors="replace"))
 

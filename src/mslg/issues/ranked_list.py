@@ -82,6 +82,17 @@ class LabelIssues:
         learned = self.predictions.soft_labels(positions)
         return (probs if learned is None else learned).detach().float().cpu()
 
+    def posterior_of(self, positions: Tensor) -> Tensor:
+        """(positions, classes) probability of each label. That of the given one is its quality: it is calibrated, and
+        the others keep their proportions."""
+        given = self.predictions.given[positions].unsqueeze(1)
+        probs = self.posterior(self.predictions.probs(positions), given.squeeze(1), dtype=torch.float64)
+        quality = self.quality[positions].double().unsqueeze(1)
+        others = probs.scatter(1, given, 0)
+        return (
+            (others * (1 - quality) / others.sum(1, keepdim=True).clamp_min(1e-300)).scatter(1, given, quality).float()
+        )
+
     def error_rate_summary(self) -> dict[str, Any]:
         """How many labels are wrong, and how many of the listed ones, for summary.json."""
         order = self.order[: self.ranked]

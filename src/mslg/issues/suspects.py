@@ -26,7 +26,7 @@ from ..runtime.seeds import generator
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
 from .label_rows import label_table
-from .previews import preview_of
+from .previews import previews_of
 from .ranked_list import LabelIssues
 
 log = logging.getLogger("mslg")
@@ -103,10 +103,11 @@ def write_suspect_files(
         history: further columns: what a method predicted epoch by epoch.
     """
     names = _names(clean, sorted({place for row in nearest for place in row}))
-    previews = [preview_of(source, position, side=SIDE) for position in index.tolist()]
+    previews = previews_of(source, index.tolist(), side=SIDE)
     columns = {
         "view_kind": pa.array([preview.kind for preview in previews], pa.string()),
         "view": pa.array([preview.content for preview in previews], pa.binary()),
+        "posterior": pa.array(issues.posterior_of(positions).tolist(), pa.list_(pa.float32())),
         **(history or {name: pa.array([[]] * len(index), kind) for name, kind in HISTORY.items()}),
         "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
     }
@@ -176,14 +177,18 @@ def _names(clean: Samples | None, places: list[int]) -> dict[int, str]:
 
 
 def _clean_table(clean: Samples | None, names: dict[int, str], classes: tuple[str, ...]) -> pa.Table:
-    rows = []
-    for place, name in names.items():
-        assert clean is not None
-        assert clean.origin is not None
-        preview = preview_of(clean.origin, int(clean.index[place]), side=CLEAN_SIDE)
-        label = classes[int(clean.label[place])]
-        rows.append({"id": name, "verified_label": label, "view_kind": preview.kind, "view": preview.content})
-    return pa.Table.from_pylist(rows, CLEAN)
+    if clean is None or not names:
+        return pa.Table.from_pylist([], CLEAN)
+    assert clean.origin is not None
+    places = torch.tensor(list(names))
+    previews = previews_of(clean.origin, clean.index[places].tolist(), side=CLEAN_SIDE)
+    columns = (
+        list(names.values()),
+        [classes[number] for number in clean.label[places].tolist()],
+        [preview.kind for preview in previews],
+        [preview.content for preview in previews],
+    )
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, CLEAN, strict=True)], CLEAN)
 
 
 def _write(path: Path, table: pa.Table) -> None:

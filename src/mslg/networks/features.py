@@ -68,7 +68,7 @@ def preparation(name: str, source: Source, augment: Augment = UNCHANGED) -> Augm
         words += [f"resize-{side}", f"centre-{side}", "normalise-0.5"]
     else:
         words += ["resize-224", "centre-224", "normalise-imagenet"]
-    log.info("images are prepared for %s by: %s", name, " ".join(words))
+    log.debug("images are prepared for %s by: %s", name, " ".join(words))
     return Augment.parse(words)
 
 
@@ -128,7 +128,7 @@ def extract(
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         size = batch_size or (ON_CPU if str(device) == "cpu" else ON_GPU)
-        log.info("plan: encode %s samples by %s, once: they are cached", f"{len(missing):,}", title)
+        log.info("plan: encode %s samples with %s (once; the features are cached)", f"{len(missing):,}", title)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with progress_bar(f"features ({title})", len(source), progress, len(source) - len(missing)) as bar:
@@ -140,7 +140,7 @@ def extract(
             raise OSError(error.errno, f"could not write {kept.path} ({error.strerror}); {hint}") from error
         positions, rows = kept.find(digests)
     else:
-        log.info("using cached features of %d samples by %s: %s", len(source), title, kept.path)
+        log.info("using the cached features of %d samples (%s): %s", len(source), title, kept.path)
     assert rows is not None
     features = torch.from_numpy(_at(rows, positions))
     if callable(getattr(source.store, "path", None)):
@@ -203,7 +203,7 @@ def _compute(
                     measured is not None and done - measured[1] == MEASURED * batch_size < len(positions) - measured[1]
                 ):
                     left = (time.monotonic() - measured[0]) / (done - measured[1]) * (len(positions) - done)
-                    log.info("plan: this takes %s", range_in_words(left / 1.5, 2 * left))
+                    log.info("plan: encoding takes %s", range_in_words(left / 1.5, 2 * left))
                 if time.monotonic() - saved > SAVED_EVERY:
                     save()
                     saved = time.monotonic()

@@ -67,10 +67,10 @@ def count(given: Tensor, verified: Tensor, classes: int) -> Tensor:
 
 def smooth(counts: Tensor, strength: float | None) -> Tensor:
     """Counts as a transition matrix, with `strength` pseudo-samples per row distributed as in the pooled matrix; None
-    chooses the strength by leave-one-out likelihood."""
+    chooses the strength by leave-one-out likelihood. With a strength, of any number of (…, classes, classes) counts."""
     prior = pool(counts)
     strength = max(best_strength(counts) if strength is None else strength, 1e-6)  # an empty row becomes the pooled one
-    return (counts + strength * prior) / (counts.sum(1, keepdim=True) + strength)
+    return (counts + strength * prior) / (counts.sum(-1, keepdim=True) + strength)
 
 
 def best_strength(counts: Tensor) -> float:
@@ -82,10 +82,11 @@ def best_strength(counts: Tensor) -> float:
 
 def pool(counts: Tensor) -> Tensor:
     """The transition matrix of all classes together: the share of right labels, and the distribution of wrong ones."""
-    stay = (counts.diagonal().sum() + 1) / (counts.sum() + 2)
-    wrong = counts.sum(0) - counts.diagonal() + 1
-    others = wrong.repeat(len(counts), 1).fill_diagonal_(0)
-    return (1 - stay) * others / others.sum(1, keepdim=True) + stay * torch.eye(len(counts), dtype=counts.dtype)
+    right, same = counts.diagonal(dim1=-2, dim2=-1), torch.eye(counts.shape[-1], dtype=counts.dtype)
+    stay = ((right.sum(-1) + 1) / (counts.sum((-2, -1)) + 2))[..., None, None]
+    wrong = counts.sum(-2) - right + 1
+    others = wrong.unsqueeze(-2) * (1 - same)
+    return (1 - stay) * others / others.sum(-1, keepdim=True) + stay * same
 
 
 def leave_one_out(counts: Tensor, prior: Tensor, strength: float) -> float:

@@ -71,7 +71,7 @@ def _rows(name: str, part: Samples, data: Splits, place: dict[str, int]) -> pa.T
     origin, source = part.origin, data.source
     assert origin is not None
     index = part.index.tolist()
-    ids = [origin.ids[position] for position in index]
+    ids = origin.ids_at(part.index)
     # Ids that are only positions mean nothing in another set.
     same_ids = name == "reviewed" or origin is source or (origin.ids_given and source.ids_given)
     here = [place.get(each) if same_ids else None for each in ids]

@@ -38,8 +38,9 @@ COLUMNS = ("id", "rank", "given_label", "suggested_label", "gain")
 
 
 def choose_reviews(network: nn.Module, data: Splits, labels: pd.DataFrame, *, count: int = 50) -> pd.DataFrame:
-    """The samples to review next, highest gain first. `labels` has rows of the run's labels, indexed by their positions
-    among the training samples."""
+    """The samples to review next, the most useful first. Their gain is a multiple of the mean over all candidates: of
+    a sample drawn at random. `labels` has rows of the run's labels, indexed by their positions among the training
+    samples."""
     if count < 1:
         raise ValueError(f"{count} samples were asked for; ask for at least 1")
     clean = data.select if data.select is not None else data.unbiased_clean
@@ -56,9 +57,10 @@ def choose_reviews(network: nn.Module, data: Splits, labels: pd.DataFrame, *, co
     current = torch.tensor(np.stack(rows["soft_label"].to_list())).double() if len(rows) else true
     gain = expected_gain(tangents, current, true)
     other = true.scatter(1, given.unsqueeze(1), -1.0).argmax(1)
+    gain = gain / gain.mean().clamp_min(1e-300)
     chosen = pick_diverse(gain.tolist(), list(zip(given.tolist(), other.tolist(), strict=True)), count)
     columns = [*COLUMNS, *(["path"] if "path" in rows else [])]
-    found = rows.iloc[chosen].assign(rank=np.arange(len(chosen)), gain=gain[chosen].numpy())
+    found = rows.iloc[chosen].assign(gain=gain[chosen].numpy())
     return found[columns].reset_index(drop=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from .report.report_data import ReportData, fingerprint_of
 DECISIONS = "decisions.csv"
 
 
-def then(name: str, folder: Path) -> str:
-    """The command that follows the check of this data, whose decisions are in this folder."""
-    return shlex.join(["mslg", "fit", name, "--clean", str(folder / DECISIONS), "-o", "runs/first"])
+def then(name: str, folder: Path, options: Sequence[str] = ()) -> str:
+    """The command that follows the check of this data, whose decisions are in this folder. The options say how the data
+    is read."""
+    return shlex.join(["mslg", "fit", name, *options, "--clean", str(folder / DECISIONS), "-o", "runs/first"])
 
 
-def start_data(source: Source, name: str, folder: Path, *, seed: int = 0) -> ReportData:
+def start_data(source: Source, name: str, folder: Path, *, seed: int = 0, options: Sequence[str] = ()) -> ReportData:
     """A page's content: samples drawn at random, with their given labels and nothing else."""
     positions = random_positions(len(source), seed).tolist()
     cards = [
@@ -38,7 +40,7 @@ def start_data(source: Source, name: str, folder: Path, *, seed: int = 0) -> Rep
         name=Path(name).name or name,
         settings=settings,
         config={"data": {"source": name}, "train": {"seed": seed}},
-        summary={"state": "started", "then": then(name, folder)},
+        summary={"state": "started", "then": then(name, folder, options)},
         history=[],
         classes=list(source.classes),
         labels=LabelCounts(len(source), 0, [], []),
@@ -47,9 +49,13 @@ def start_data(source: Source, name: str, folder: Path, *, seed: int = 0) -> Rep
     )
 
 
-def write_start(source: Source, name: str, folder: Path, *, seed: int = 0) -> tuple[Path, dict[str, Any]]:
-    """Write the page and its samples into a folder. Returns the page's path and the content of start.json."""
-    data = start_data(source, name, folder, seed=seed)
+def write_start(
+    source: Source, name: str, folder: Path, *, seed: int = 0, options: Sequence[str] = ()
+) -> tuple[Path, dict[str, Any]]:
+    """Write the page and its samples into a folder. Returns the page's path and the content of start.json. A check that
+    has begun may be opened again; another one needs another folder."""
+    data = start_data(source, name, folder, seed=seed, options=options)
+    _refuse_other_check(folder, {card["id"]: data.classes[card["given"]] for card in data.cards.audit})
     folder.mkdir(parents=True, exist_ok=True)
     about = {
         "format_version": 1,
@@ -60,3 +66,17 @@ def write_start(source: Source, name: str, folder: Path, *, seed: int = 0) -> tu
     write_atomically(folder / NAME, render(data))
     write_atomically(folder / "start.json", json.dumps(about, ensure_ascii=False).encode())
     return folder / NAME, about
+
+
+def _refuse_other_check(folder: Path, samples: dict[str, str]) -> None:
+    """Raise if the folder has a run, or decisions about other samples: they would be mixed with those of this check."""
+    begun = folder / "start.json"
+    if (folder / NAME).exists() and not begun.exists():
+        raise FileExistsError(f"{folder} has a page that is not of mslg start; name another folder with -o")
+    if (folder / DECISIONS).exists() and begun.exists():
+        before = json.loads(begun.read_text(encoding="utf-8"))["samples"]
+        if before != samples:
+            raise FileExistsError(
+                f"{folder} has decisions about other samples or labels; continue them with mslg review {folder}, or "
+                "name another folder with -o"
+            )

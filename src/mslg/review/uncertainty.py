@@ -23,5 +23,5 @@ def most_uncertain(labels: pd.DataFrame, *, count: int = 50) -> pd.DataFrame:
     first = np.sort(np.argpartition(-soft, 1, axis=1)[:, :2], axis=1)
     chosen = pick_diverse(gain.tolist(), list(map(tuple, first.tolist())), count)
     columns = [*COLUMNS, *(["path"] if "path" in rows else [])]
-    found = rows.iloc[chosen].assign(rank=np.arange(len(chosen)), gain=gain[chosen])
+    found = rows.iloc[chosen].assign(gain=gain[chosen])
     return found[columns].reset_index(drop=True)

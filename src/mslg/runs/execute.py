@@ -270,13 +270,13 @@ def _announce(prepared: Prepared, position: Position) -> None:
     network = str(record["network"].get("name") or record["network"].get("class", "the network"))
     log.log(
         logging.WARNING if low > LONG else logging.INFO,
-        "plan: train %s%s by %s for %d epochs on %s samples, %s: %s",
+        "plan: train %s%s with %s for %d epochs on %s noisy %s: %s",
         network,
-        "" if features is None else f" on the features of {features}",
+        "" if features is None else f" on features of {features}",
         record["method"]["name"],
         epochs - position.epoch,
         f"{len(data.train):,}",
-        "without clean samples" if data.clean is None else f"with {_clean_count(data):,} clean ones",
+        "samples, without clean ones" if data.clean is None else f"and {_clean_count(data):,} clean samples",
         range_in_words(low, high),
     )
 

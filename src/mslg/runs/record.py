@@ -20,6 +20,8 @@ from ..training.prediction_history import PredictionHistory
 from ..training.progress import Progress
 from .folder import Run
 
+SPACING = 1.0  # seconds between the checkpoints of two epochs, at least: one of a small network takes milliseconds
+
 
 def start_of(method: Method, data: Splits) -> Position:
     """The position before the first step."""
@@ -42,21 +44,26 @@ def recorded(
     display: Progress,
     checkpoint_seconds: float,
 ) -> Generator[EpochRecord, None, None]:
-    """Train from a position to the end of the method's task, with checkpoints in the run's folder."""
-    epochs = method.task.epochs
+    """Train from a position to the end of the method's task, with checkpoints in the run's folder: after every epoch,
+    but not one right after the other; after the first and the last one, and wherever the run is stopped."""
+    epochs, begun = method.task.epochs, position.epoch
     saved = time.monotonic()
     pending: Callable[[], int] = lambda: 0  # noqa: E731
 
-    def after_step(position: Position) -> None:
+    def save() -> None:
         nonlocal saved
+        if run is not None:
+            run.save(method, position)
+            saved = time.monotonic()
+
+    def after_step(position: Position) -> None:
         display.advance(method.relative_cost(position.epoch), position)
         stop = _agreed(pending())
         if run is None:
             return
         if stop or _checkpoint_due(method, position, time.monotonic() - saved >= checkpoint_seconds):
             refuse_non_finite(position, method.advice)  # a diverged state must not replace the last good one
-            run.save(method, position)
-            saved = time.monotonic()
+            save()
         if stop:
             raise Interrupted(stop)
 
@@ -73,11 +80,18 @@ def recorded(
             display.epoch(record)
             if run is not None:
                 run.append(record)
-                run.save(method, position)
-                saved = time.monotonic()
-            if stop := _agreed(pending()):
+            stop = _agreed(pending())
+            early = not stop and begun < record.epoch < epochs - 1 and time.monotonic() - saved < SPACING
+            if not (early := bool(distributed.broadcast_object(early))):
+                save()
+            if stop:
                 raise Interrupted(stop)
-            yield record
+            try:
+                yield record
+            except GeneratorExit:
+                if early:
+                    save()
+                raise
 
 
 def _agreed(signal: int) -> int:

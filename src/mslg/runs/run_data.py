@@ -3,6 +3,7 @@ name from the settings."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,9 +22,11 @@ from .image_default import with_image_default
 from .open_data import open_data
 from .settings import Data, Options, Settings
 
+log = logging.getLogger("mslg")
+
 NO_CLEAN_SET = (
-    "clean samples and there are none; pass clean= (--clean): a set of verified samples (mslg start DATA makes one of "
-    '100 random samples), a number of verified samples to take out of the data, or "auto" to use low-loss ones instead'
+    "clean samples and there are none; check 100 random samples first (mslg start DATA), or pass clean= (--clean): a "
+    'set of verified samples, a number of verified samples to take out of the data, or "auto" to use low-loss ones'
 )
 
 
@@ -80,6 +83,7 @@ def open_run_data(
         opened = opened._replace(**_held_out_of_train(opened, data, seed))
     elif data.clean_from is not None or data.test is not None:
         opened = opened._replace(**_clean_from_test(opened, data, seed))
+    opened, data = _with_verified(settings, opened, data)
     if data.features is not None:
         if not reviewed and train.from_run is None:
             _refuse_without_clean(settings, opened)  # now: features may take a while
@@ -98,11 +102,25 @@ def open_run_data(
     return settings, RunData(network, opened.train, opened.clean, opened.test, rate, transition, record)
 
 
+def _with_verified(settings: Settings, opened: Any, data: Data) -> tuple[Any, Data]:
+    """Where a method needs a clean set and none is named, the verified samples of the data are it."""
+    verified = opened.train.verified_label
+    count = 0 if verified is None else int((verified >= 0).sum())
+    named = opened.clean is not None or settings.train.from_run is not None
+    if named or not 0 < count < len(opened.train) or not _needs_clean(settings):
+        return opened, data
+    log.info("the clean set is the %s verified samples of the data (--clean %d)", f"{count:,}", count)
+    return opened._replace(clean=count), replace(data, clean=count)
+
+
+def _needs_clean(settings: Settings) -> bool:
+    needs = METHODS.resolve(settings.method.name).object.needs
+    return "clean set" in needs and not settings.method.arguments.get("auto_clean")
+
+
 def _refuse_without_clean(settings: Settings, opened: Any) -> None:
-    made = METHODS.resolve(settings.method.name)
-    auto = bool(settings.method.arguments.get("auto_clean"))
-    if "clean set" in made.object.needs and opened.clean is None and opened.train.verified_label is None and not auto:
-        raise ValueError(f"{made.name} needs {NO_CLEAN_SET}")
+    if _needs_clean(settings) and opened.clean is None:
+        raise ValueError(f"{METHODS.resolve(settings.method.name).name} needs {NO_CLEAN_SET}")
 
 
 def _clean_from_test(opened: Any, data: Data, seed: int) -> dict[str, Any]:

@@ -83,10 +83,10 @@ class Data(Table):
     labels: str | None = _setting(
         None, "Replace the labels of DATA by id: a .csv or .parquet from mslg noise or mslg apply.", panel=DATA
     )
-    label_column: str | None = _setting(None, "What the manifest calls its column of labels.", panel=DATA)
-    text_column: str | None = _setting(None, "What it calls its column of texts.", panel=DATA)
-    path_column: str | None = _setting(None, "What it calls its column of image paths.", panel=DATA)
-    id_column: str | None = _setting(None, "What it calls its column of ids.", panel=DATA)
+    label_column: str | None = _setting(None, "Name of the column of labels.", panel=DATA)
+    text_column: str | None = _setting(None, "Name of the column of texts.", panel=DATA)
+    path_column: str | None = _setting(None, "Name of the column of image paths.", panel=DATA)
+    id_column: str | None = _setting(None, "Name of the column of ids.", panel=DATA)
     corrupt: str | None = _setting(None, "Images that cannot be decoded: error (default) or skip.", panel=DATA)
     noise: str | None = _setting(None, "Corrupt the labels first: see mslg list noises.", panel=DATA)
     rate: float | None = _setting(None, "Fraction of labels to corrupt.", panel=DATA, least=0, below=1 + 1e-9)

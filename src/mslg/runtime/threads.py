@@ -1,5 +1,6 @@
 """How many threads torch computes with: one, or all. On a machine with other work to do, threads that wait for each
-other can be many times slower than a single one, so a few steps are timed with both."""
+other can be many times slower than a single one, so a few steps are timed with both. All of them are at best a few
+times as fast, so they have to be clearly faster."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import torch
 
@@ -18,7 +20,7 @@ log = logging.getLogger("mslg")
 SET_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # torchrun sets the first
 ROUNDS = 3
 PIECES = 2 * (ROUNDS + 1)  # of work, after which the number is decided
-CLEARLY = 1.3  # times faster a single thread must be: rounding depends on the number, so chance should not choose it
+CLEARLY = 1.2  # times as fast as a single thread, that all of them must be
 
 
 @contextmanager
@@ -64,12 +66,13 @@ class ThreadTrial:
             yield
         self.seconds[threads].append(time.perf_counter() - begun)
         if all(len(taken) > ROUNDS for taken in self.seconds.values()):
-            # Without the first of each, which warms up; the slow ones count, as the rest of the work has them too.
-            means = {number: sum(taken[1:]) / (len(taken) - 1) for number, taken in self.seconds.items()}
-            self.decided, gain = True, means[self.threads] / means[1]
-            if gain > CLEARLY:
+            # Without the first of each, which warms up. Slow pieces count for several threads, which will wait for each
+            # other in the rest of the work too; a single one is slowed down by chance.
+            mean = sum(self.seconds[self.threads][1:]) / ROUNDS
+            self.decided, gain = True, mean / median(self.seconds[1][1:])
+            if gain > 1 / CLEARLY:
                 log.info(
-                    "computing with 1 thread: %.1f times as fast as %d, by a few steps (OMP_NUM_THREADS overrides it)",
+                    "using 1 thread: in a few timed steps %.1f times as fast as %d (set OMP_NUM_THREADS to override)",
                     *(gain, self.threads),
                 )
                 self.threads = 1

@@ -8,6 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW_CLASSES = range(4, 16)  # at which torch computes a softmax one row at a time
+MANY_ROWS, REGISTER = 128, 16
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """(batch, classes) log-probabilities. Of few classes on a CPU by columns, many rows at once: a third of the time,
+    the same to the bit; not where a gradient is needed, which would have other strides and so other sums."""
+    few = logits.shape[1] in FEW_CLASSES and len(logits) >= MANY_ROWS and logits.dtype == torch.float32
+    whole = len(logits) % REGISTER == 0  # what is left over is rounded otherwise
+    if not (few and whole and logits.is_cpu) or (logits.requires_grad and torch.is_grad_enabled()):
+        return logits.log_softmax(1)
+    return logits.t().contiguous().log_softmax(0).t().contiguous()
+
 
 def cross_entropy(log_probs: Tensor, label: Tensor) -> Tensor:
     """−log p of the label."""

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from ..data.batch import Batch, Inputs, call
 from ..data.samples import Samples
 from ..data.splits import Splits
+from .losses import log_softmax
 from .method_base import MethodBase
 from .task import Task
 
@@ -90,7 +91,7 @@ class Method(MethodBase):
 
     def predict(self, inputs: Inputs) -> Tensor:
         """(batch, classes) log-probabilities: by default those of the deployed network."""
-        return call(self.deployed(), inputs).log_softmax(1)
+        return log_softmax(call(self.deployed(), inputs))
 
     def deployed(self) -> nn.Module:
         """The network to save as the model: by default `self.network`."""
@@ -155,4 +156,4 @@ class SingleNetwork(Method):
 
     def log_probs(self, inputs: Inputs) -> Tensor:
         """(batch, classes) log-probabilities in the network's present mode, with their graph."""
-        return call(self.network, inputs).log_softmax(1)
+        return log_softmax(call(self.network, inputs))

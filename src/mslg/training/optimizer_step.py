@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,7 +48,7 @@ class OptimizerStep:
         plus: Iterable[tuple[Tensor, Tensor]] = (),
         weight: float = 1.0,
     ) -> None:
-        """Step on the mean of the ranks' losses.
+        """Step on the mean of the ranks' losses, and free the gradients.
 
         Args:
             optimizer: of the parameters to train; several of them share one backward pass.
@@ -59,8 +59,7 @@ class OptimizerStep:
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
         if self._first:
             for each in optimizers:
-                for trained in _trained_by(each):
-                    trained.grad = None
+                _free_gradients(each)
         if self._share != 1:
             loss = loss * self._share
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -73,6 +72,7 @@ class OptimizerStep:
             average_gradients([trained for each in optimizers for trained in _trained_by(each)])
             for each in optimizers:
                 self._step(each)
+                _free_gradients(each)  # now: the next step's passes need the memory
             if self.scaler is not None and self._share == 1:
                 self.scaler.update()
             else:
@@ -95,35 +95,52 @@ def take_step(optimizer: Optimizer) -> None:
     if type(optimizer) not in UNWRAPPED or _hooked(optimizer) or optimizer.defaults["differentiable"]:
         optimizer.step()
         return
-    with torch.no_grad(), _fused(optimizer):
-        UNWRAPPED[type(optimizer)](optimizer)
+    with torch.no_grad():
+        if not _step_at_once(optimizer):
+            UNWRAPPED[type(optimizer)](optimizer)
 
 
 UNWRAPPED: dict[type[Optimizer], Any] = {kind: inspect.unwrap(kind.step) for kind in (SGD, Adam, AdamW)}
 
 
-@contextmanager
-def _fused(optimizer: Optimizer) -> Iterator[None]:
-    """Inside, SGD on a CPU steps all parameters in one call: a third of the time on an MLP, equal to rounding. It takes
-    weights and gradients for flat arrays, so both must be."""
-    groups = optimizer.param_groups if type(optimizer) is SGD else []
-    chosen = any(group["fused"] is not None or group["foreach"] is not None for group in groups)
-    if chosen or not all(_is_flat(trained) for group in groups for trained in group["params"]):
-        groups = []
-    try:
-        for group in groups:
-            group["fused"] = True
-        yield
-    finally:
-        for group in groups:  # it is no setting of the user's
-            group["fused"] = None
-
-
-def _is_flat(trained: Tensor) -> bool:
-    if trained.device.type != "cpu" or not trained.is_floating_point() or not trained.is_contiguous():
+def _step_at_once(optimizer: Optimizer) -> bool:
+    """Step all parameters of SGD on a CPU in one call, if that is possible: a third of the time on an MLP, equal to
+    rounding."""
+    if type(optimizer) is not SGD or not all(_is_flat(group, optimizer.state) for group in optimizer.param_groups):
         return False
-    gradient = trained.grad
-    return gradient is None or (gradient.layout is torch.strided and gradient.is_contiguous())
+    for group in optimizer.param_groups:
+        trained = [parameter for parameter in group["params"] if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in trained]
+        states = [optimizer.state[parameter] for parameter in trained] if group["momentum"] else []
+        first = bool(states) and states[0].get("momentum_buffer") is None
+        if first:
+            for state, gradient in zip(states, gradients, strict=True):
+                state["momentum_buffer"] = torch.empty_like(gradient)
+        if trained:
+            momenta = [state["momentum_buffer"] for state in states]
+            settings = {name: group[name] for name in FUSED}
+            torch._fused_sgd_(trained, gradients, momenta, **settings, is_first_step=first)
+    return True
+
+
+FUSED = ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")
+
+
+def _is_flat(group: dict[str, Any], states: Mapping[Tensor, Any]) -> bool:
+    """Whether weights, gradients and momenta are flat arrays of one type, as the call takes them for, and the user has
+    not chosen how to step."""
+    if group["fused"] is not None or group["foreach"] is not None or not isinstance(group["lr"], float):
+        return False
+    kinds, begun = set(), set()
+    for parameter in group["params"]:
+        if (gradient := parameter.grad) is not None:
+            if not parameter.is_cpu or not parameter.is_contiguous() or gradient.layout is not torch.strided:
+                return False
+            if not gradient.is_contiguous():
+                return False
+            kinds |= {parameter.dtype, gradient.dtype}
+            begun.add(states[parameter].get("momentum_buffer") is not None)
+    return len(kinds) <= 1 and len(begun) <= 1 and all(kind.is_floating_point for kind in kinds)
 
 
 def _hooked(optimizer: Optimizer) -> bool:
@@ -134,6 +151,11 @@ def _hooked(optimizer: Optimizer) -> bool:
         of_torch._global_optimizer_post_hooks,
     )
     return any(hooks) or "step" in vars(optimizer)  # replaced in the object: by a scheduler of torch
+
+
+def _free_gradients(optimizer: Optimizer) -> None:
+    for trained in _trained_by(optimizer):
+        trained.grad = None
 
 
 def _trained_by(optimizer: Optimizer) -> list[nn.Parameter]:

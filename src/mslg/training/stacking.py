@@ -11,8 +11,8 @@ FLOOR = 0.01  # probability that is spread over all classes before a logarithm i
 
 
 def floored(log_probs: Tensor) -> Tensor:
-    """(n, classes) log-probabilities in float64, none lower than a prediction can mean."""
-    return ((1 - FLOOR) * log_probs.double().exp() + FLOOR / log_probs.shape[1]).log()
+    """(…, classes) log-probabilities in float64, none lower than a prediction can mean."""
+    return ((1 - FLOOR) * log_probs.double().exp() + FLOOR / log_probs.shape[-1]).log()
 
 
 def fit_weights(features: Tensor, label: Tensor, *, centre: Sequence[float], ridge: float = 1.0) -> Tensor:

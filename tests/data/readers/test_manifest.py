@@ -116,7 +116,7 @@ WRONG = {
     "misspelled": ("path,label,verifed_label\n0.png,a,a\n", "Did you mean 'verified_label'?"),
     "no path": (
         "file,label\n0.png,a\n",
-        "no column 'path', so its other columns must be features, but the columns file are not numeric; it has: file",
+        "no column 'path' or 'text', so its other columns must be features, but the columns file are not numeric; ",
     ),
     "only labels": ("id,label\n0,a\n1,b\n", "but there are no others"),
     "empty": ("path,label\n", "data.csv has no rows"),

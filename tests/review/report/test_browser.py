@@ -102,7 +102,7 @@ def test_it_opens_with_its_numbers_and_its_cards(browser: Any, report: str) -> N
         assert not window.is_visible("#summary")
         assert shown(window) == "s000"
         assert window.inner_text("#labels").split() == ["Given", "ant", "Suggested", "bee", "Quality", "0.0010"]
-        assert len(window.query_selector_all("#soft li")) == 3
+        assert len(window.query_selector_all("#probs li")) == 3
         assert len(window.query_selector_all("#history rect")) == 6
         assert window.inner_text("#nearest").split() == ["verified", "as", "ant", "verified", "as", "cat"]
         assert window.evaluate("document.querySelector('#view img').naturalWidth") == 8
@@ -221,8 +221,8 @@ def test_a_review_by_keyboard(page: Any) -> None:
     assert page.inner_text("#place") == "2 of 30"
 
 
-def test_digits_choose_a_class_of_the_soft_label(page: Any) -> None:
-    names = page.eval_on_selector_all("#soft .name bdi", "nodes => nodes.map(node => node.textContent)")
+def test_digits_choose_one_of_the_likeliest_classes(page: Any) -> None:
+    names = page.eval_on_selector_all("#probs .name bdi", "nodes => nodes.map(node => node.textContent)")
     press(page, "3")
     assert decisions(page)[0]["label"] == names[2]
     press(page, "r")
@@ -432,7 +432,7 @@ def test_the_page_can_be_used_with_tab_and_enter_alone(page: Any) -> None:
     press(page, "Tab")
     assert page.inner_text(":focus") == "Skip to the content"
     press(page, "Tab", "Tab", "Enter")
-    assert page.is_visible("#card")
+    page.wait_for_selector("#card")
     order = []
     for _ in range(60):
         press(page, "Tab")

@@ -38,8 +38,10 @@ def test_sixty_clean_samples_are_compared_on(run: mslg.Result) -> None:
     assert (found["samples"], found["out_of_fold"], found["left_out"]) == (60, True, [])
     assert {row["name"] for row in found["controls"]} == NAMES
     assert found["best"] in NAMES
-    assert found["verdict"].startswith("No difference shown. cross-fitted was right on ")
-    share = f"right on {100 * found['accuracy']:.1f} % of 60 {SEEN_BY_NONE}; of the kinds of networks behind it"
+    assert found["verdict"].startswith("It helped: +")
+    share = (
+        f"right on {100 * found['accuracy']:.1f} % of 60 clean samples (cross-validated); its best component alone ("
+    )
     assert share in found["verdict"]
     assert "held-out" not in found["verdict"]
     for row in found["controls"]:
@@ -97,5 +99,5 @@ def test_the_verdict_out_of_fold(right: int, helped: bool | None) -> None:
     words = [Answers(name, CONTROLS[name].words, half, 0.5, f"--method {name}") for name in sorted(NAMES)]
     found = judge("cross-fitted", own, words, select=0)
     assert (found["helped"], found["out_of_fold"]) == (helped, True)
-    assert f"of 60 {SEEN_BY_NONE}; of the kinds of networks behind it the best alone, " in found["verdict"]
+    assert "of 60 clean samples (cross-validated); its best component alone (" in found["verdict"]
     assert judge("cross-fitted", own, words, select=40)["out_of_fold"] is False

@@ -59,7 +59,7 @@ def test_a_small_difference_is_not_called_one() -> None:
     assert result["helped"] is None
     assert "difference +1.5 points (90 % interval -" in result["verdict"]
     assert result["verdict"].startswith("No difference shown. mine was right on 94.0 %")
-    assert result["verdict"].endswith(": no significant difference")
+    assert "significant" not in result["verdict"]
 
 
 def test_the_best_control_is_chosen_on_select_and_not_on_the_samples_that_report() -> None:

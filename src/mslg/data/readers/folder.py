@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..images import EXTENSIONS, HEIC, reads_heic
+from ..images import EXTENSIONS, HEIC, UNREAD, reads_heic
 from .bundle import Bundle
 from .from_table import image_bundle
 from .options import Reading
@@ -28,7 +28,7 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     divided = "train" in tops and set(tops) <= set(SPLITS)
     rows = []
     for split in SPLITS if divided else [""]:
-        for name in _readable(sorted(images_below(path / split)), path):
+        for name in readable(sorted(images_below(path / split)), path):
             below = name.split("/")
             if len(below) < 2:
                 raise ValueError(
@@ -51,8 +51,12 @@ def folder(path: Path, *, reading: Reading) -> Bundle:
     return image_bundle(table, path, classes, reading, name=str(path))
 
 
-def _readable(names: list[str], path: Path) -> list[str]:
-    """The names without HEIC photos where no decoder is installed: they are counted in a warning."""
+def readable(names: list[str], path: Path) -> list[str]:
+    """The names of images that can be read: others are counted in a warning."""
+    if other := sorted(name for name in names if name.lower().endswith(UNREAD)):
+        files = "1 file" if len(other) == 1 else f"{len(other)} files"
+        log.warning("%s: %s left out, of a format that is not read (%s); convert to JPEG", path, files, other[0])
+        names = [name for name in names if name not in set(other)]
     heic = [name for name in names if name.lower().endswith(HEIC)]
     if not heic or reads_heic():
         return names
@@ -61,7 +65,8 @@ def _readable(names: list[str], path: Path) -> list[str]:
 
 
 def images_below(top: Path) -> Iterator[str]:
-    """The images below a folder, as paths with forward slashes. Symbolic links are followed, cycles excepted."""
+    """The images below a folder, as paths with forward slashes, also those of formats that are not read. Symbolic links
+    are followed, cycles excepted."""
     seen = set()
     for here, folders, files in os.walk(top, followlinks=True):
         real = os.path.realpath(here)
@@ -72,5 +77,5 @@ def images_below(top: Path) -> Iterator[str]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(here).relative_to(top).as_posix()
         for name in files:
-            if not name.startswith(".") and name.lower().endswith(EXTENSIONS):
+            if not name.startswith(".") and name.lower().endswith((*EXTENSIONS, *UNREAD)):
                 yield name if below == "." else f"{below}/{name}"

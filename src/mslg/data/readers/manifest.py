@@ -24,6 +24,7 @@ import torch
 from ...registry import unknown
 from ...runtime.cells import unescaped
 from ...runtime.files import regular
+from ..images import PLAIN as IMAGES
 from ..images import EscapingPath
 from ..labels import MOST_CLASSES, encode_labels
 from ..stores import InputStore, LabelsOnly, TensorStore
@@ -43,6 +44,7 @@ LABELS = ("label", "verified_label", "true_label")
 KNOWN = ("path", "text", *LABELS, "id", "split")
 SPLITS = ("train", "test")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+NAME_IT = " Name the column: --{}-column COLUMN."
 KINDS = (*SEPARATORS, ".parquet", ".xlsx")
 
 
@@ -199,7 +201,7 @@ def _check_columns(columns: list[str], name: str) -> None:
         own = [str(column) for column in columns if column not in KNOWN]  # known ones mean something else
         usual = [column for column in own if column.lower() in ("class", "target", "y", "category", "labels")]
         close = usual or get_close_matches("label", own, n=1, cutoff=0.5)
-        hint = f" Did you mean '{close[0]}'? Say so: --label-column {close[0]}." if close else ""
+        hint = f" Did you mean '{close[0]}'? Say so: --label-column {close[0]}." if close else NAME_IT.format("label")
         raise ValueError(f"{name} has no column 'label'; it has: {', '.join(map(str, columns))}.{hint}")
 
 
@@ -274,6 +276,11 @@ def _check_paths(paths: pd.Series, name: str) -> None:
         )
 
 
+def _of_images(table: pd.DataFrame, columns: list[str]) -> list[str]:
+    """Those of the columns whose first value is the name of an image file."""
+    return [column for column in columns if Path(str(table[column].iloc[0])).suffix.lower() in IMAGES]
+
+
 def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     import pandas as pd
 
@@ -285,13 +292,13 @@ def _features(table: pd.DataFrame, name: str) -> torch.Tensor:
     columns = [column for column in table if column not in KNOWN]
     texts = [str(column) for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
     if texts or not columns:
-        close = get_close_matches("path", texts, n=1, cutoff=0.5)
+        close = _of_images(table, texts) or get_close_matches("path", texts, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'? Say so: --path-column {close[0]}." if close else ""
         if texts and not close:
             hint = f" If '{texts[0]}' contains the texts to classify, say so: --text-column {texts[0]}."
         which = f"the columns {', '.join(texts)} are not numeric" if texts else "there are no others"
         raise ValueError(
-            f"{name} has no column 'path', so its other columns must be features, but {which}; "
+            f"{name} has no column 'path' or 'text', so its other columns must be features, but {which}; "
             f"it has: {', '.join(map(str, table.columns))}.{hint}"
         )
     log.info(

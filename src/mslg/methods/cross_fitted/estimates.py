@@ -3,23 +3,24 @@ much each prediction counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...data.sample_table import SampleTable, pieces_of
 from ...data.samples import Samples
 from ...data.splits import Splits, is_in
 from ...noise.transition_matrix import count, pool, smooth, smoothed_by_best_prior
 from ...runtime.distributed import averaged, gathered, ranks
 from ...training.losses import cross_entropy
-from ...training.stacking import fit_weights
+from ...training.stacking import fit_weights, floored
 
 EM_STEPS = 30
+HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 RIDGE = 0.3  # of the weights: with 1.0, 50 clean samples hardly turn networks of misleading labels down
 FEWEST = 2  # clean samples of every class with which networks of these alone are listened to
-CENTRE = (1 / 3, 1 / 3, 1 / 3, 1.0)  # of the weights of three predictions and of the given label, before any evidence
 
 
 class CleanPredictions(NamedTuple):
@@ -112,6 +113,40 @@ def estimated_noise(
     return matrix, kept * (found / shares).log()
 
 
+def noise_from_tables(
+    tables: Sequence[SampleTable],
+    clean: Tensor,
+    samples: Samples,
+    given: Tensor,
+    own: Tensor,
+    train: Tensor,
+    start: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The transition matrix and class shares, as above, from several predictions weighed by clean samples.
+
+    Args:
+        tables: log-probabilities of training samples, one table per kind of prediction.
+        clean: (tables, n, classes) those of the clean samples.
+        samples: the clean samples.
+        given: labels of all samples of the source.
+        own: the index of the training samples of this process.
+        train: the index of all training samples.
+        start: (classes, classes) where expectation maximisation starts.
+    """
+    weights = torch.ones(1, dtype=torch.float64)
+    if len(tables) > 1:
+        weights = fit_weights(floored(clean), samples.label, centre=(1 / len(tables),) * len(tables))
+
+    def pieces() -> Iterable[tuple[Tensor, Tensor]]:
+        for index in pieces_of(own, len(start)):
+            logs = torch.stack([table[index].cpu().double() for table in tables])
+            yield given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
+
+    small = len(given) * len(start) <= HELD
+    held = list(pieces()) if small else []
+    return estimated_noise((lambda: held) if small else pieces, start, samples, given[train])
+
+
 def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
     """Where expectation maximisation starts: counted on samples with both labels; without any, the mean prediction, by
     networks of given labels, for the clean samples of each class."""
@@ -122,22 +157,25 @@ def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
     return smooth(expected.index_add_(0, samples.label, predicted.double()), 0.0)
 
 
-def stacked(logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
+def stacked(
+    logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor, *, ridge: bool = True
+) -> tuple[Tensor, Tensor]:
     """How much each prediction and the given label count, fitted on clean samples.
 
     Args:
-        logs: (3, n, classes) logarithms of predictions of clean samples, the first `len(samples)` of which are fitted.
+        logs: (4, n, classes) logarithms of predictions of clean samples, the first `len(samples)` of which are fitted.
         samples: these.
         fold: the fold of each of them.
         transition: (classes, classes).
+        ridge: whether there is a fourth prediction.
 
     Returns:
-        (4,) weights; and (n, classes) combined log-probabilities, in which no clean sample that was fitted is weighed
-        by its own label: the weights are those without its fold.
+        (5,) weights, the last of the given label; and (n, classes) combined log-probabilities, in which no clean sample
+        that was fitted is weighed by its own label: the weights are those without its fold.
     """
-    centre: tuple[float, ...] = CENTRE
-    if not knows_every_class(samples.label, len(transition)):
-        logs, centre = logs * torch.tensor([1.0, 0.0, 1.0])[:, None, None], (0.5, 0.0, 0.5, 1.0)  # then the weight is 0
+    used = torch.tensor([1.0, float(knows_every_class(samples.label, len(transition))), 1.0, float(ridge)])
+    logs = logs * used[:, None, None]
+    centre = [*(used / used.sum()).tolist(), 1.0]  # before any evidence; one that is not used has no weight
     features = logs[:, : len(samples)]
     if (pairs := samples.pairs()) is not None:
         assert samples.given is not None
@@ -145,13 +183,13 @@ def stacked(logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor) ->
         columns[0, samples.given >= 0] = smoothed_by_best_prior(*pairs, len(transition), transition)[1].log()
         features = torch.cat([features, columns])
     centre = centre[: len(features)]
-    weights = torch.ones(4, dtype=torch.float64)
+    weights = torch.ones(5, dtype=torch.float64)
     weights[: len(features)] = fit_weights(features, samples.label, centre=centre, ridge=RIDGE)
-    combined = (weights[:3, None, None] * logs).sum(0)
+    combined = (weights[:4, None, None] * logs).sum(0)
     for number in fold.unique().tolist():
         here, others = fold == number, fold != number
         own = fit_weights(features[:, others], samples.label[others], centre=centre, ridge=RIDGE)
-        combined[: len(samples)][here] = (own[:3, None, None] * features[:3, here]).sum(0)
+        combined[: len(samples)][here] = (own[:4, None, None] * features[:4, here]).sum(0)
     return weights, combined.log_softmax(1)
 
 

@@ -161,13 +161,16 @@ class FoldNetworks(SingleNetwork):
         assert isinstance(table, SampleTable)
         return table
 
-    def predict_training(self, names: Sequence[str], data: Splits) -> None:
-        """Predict every training sample by the networks of its fold, reading it once for all groups; clean-only
-        networks have seen none of them, so these predict together."""
+    def predict_training(
+        self, names: Sequence[str], data: Splits, also: Callable[[Batch], None] = lambda batch: None
+    ) -> None:
+        """Predict every training sample by the networks of its fold, reading it once for all groups and for whatever is
+        `also` done with it; clean-only networks have seen none of them, so these predict together."""
         with evaluating(nn.ModuleDict({name: self.group(name) for name in names})):
             for batch in data.in_order():
                 for name in names:
                     self._predict_batch(name, batch)
+                also(batch)
 
     def _predict_batch(self, name: str, batch: Batch) -> None:
         networks, table = self.group(name), self.table_of(name)

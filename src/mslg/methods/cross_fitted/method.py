@@ -4,9 +4,10 @@
                   fine-tuned on clean samples (N); on clean samples alone (A)
        T, π       transition matrix and class shares of the noisy set: by EM from their predictions, T smoothed by the
                   counts of samples with given and verified labels
+       R_k        ridge regression without fold k, in closed form, of labels corrected through T (see ridge.py)
     2. B_k        networks trained without fold k by the forward loss through T, and by cross entropy on clean samples
-       q_j        softmax(w_N log p_N + w_A log p_A + w_B log p_B + a log T[·, given_j] + log π/π_clean), the weights
-                  fitted on the clean samples, out of fold
+       q_j        softmax(w_N log p_N + w_A log p_A + w_B log p_B + w_R log p_R + a log T[·, given_j] + log π/π_clean),
+                  the weights fitted on the clean samples, out of fold
     3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; with the preset "meta" the
        displacement δ is learned by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,  d_j = centred D_g log p_j
        later on softmax(log q_j + δ_j) mixed with the mean of its own predictions (see refinement.py)
@@ -15,13 +16,13 @@ so that a label's logits move by at most `label_rate` nats per epoch on average,
 has the whole of the learning-rate schedule; the first two end with the networks of their best epoch on clean samples.
 
 Without clean samples (`auto_clean`), those that N_k fit best take their place after stage 1, and q_j is the posterior
-of p_B and T alone: nothing could be fitted on samples that were chosen by a prediction.
+of p_B, p_R and T alone: nothing could be fitted on samples that were chosen by a prediction.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +31,7 @@ from torch import Tensor
 from ...bilevel import Bilevel, Mode
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call, concat_inputs
-from ...data.sample_table import file_if_large, pieces_of
+from ...data.sample_table import file_if_large
 from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
@@ -38,32 +39,33 @@ from ...runtime.distributed import averaged, broadcast_object
 from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
-from ...training.stacking import fit_weights, floored
+from ...training.stacking import floored
 from .class_shares import ClassShares, clean_shift, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
     chosen_as_clean,
-    estimated_noise,
     first_matrix,
     knows_every_class,
+    noise_from_tables,
     one_hot,
     stacked,
 )
 from .fold_networks import FoldNetworks
 from .label_direction import label_direction
 from .refinement import OwnPredictions
-from .stages import schedule_by_stage, some, stage_starts
+from .ridge import Ridge, RidgeSamples
+from .stages import check_settings, schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
 
 CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only memorise the few clean samples
 FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
-HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
-SOURCES = ("noisy", "clean", "corrected")
+SOURCES = ("noisy", "clean", "corrected", "ridge")
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
+WEIGHTS = "weights: noisy labels %.2f, clean samples %.2f, forward correction %.2f, ridge %.2f; given label %.2f"
 CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
 
 
@@ -113,16 +115,11 @@ class CrossFitted(FoldNetworks):
         auto_share: float = 0.3,
     ) -> None:
         super().__init__(task, folds)
-        if label_every < 1:
-            raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
-        if not 0 < clean_ratio <= 1:
-            raise ValueError(f"clean_ratio is {clean_ratio}; it must be above 0 and at most 1")
-        if not 0 <= own_weight <= 1:
-            raise ValueError(f"own_weight is {own_weight}; it must be from 0 to 1")
-        amounts = {"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share}
-        for name, value in amounts.items():
-            if value < 0:
-                raise ValueError(f"{name} is {value}; it must be 0 or more")
+        check_settings(
+            label_every,
+            fractions={"clean_ratio": clean_ratio, "own_weight": own_weight},
+            amounts={"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share},
+        )
         self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
         self.label_rate = 0.0 if auto_clean else label_rate  # samples chosen by a prediction teach no other one
         if self.label_rate > 0:
@@ -139,7 +136,7 @@ class CrossFitted(FoldNetworks):
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)
-        self.register_buffer("weights", torch.zeros(4, dtype=torch.float64, device=task.device))  # of N, A, B, log T
+        self.register_buffer("weights", torch.zeros(5, dtype=torch.float64, device=task.device))  # of N, A, B, R, log T
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
@@ -161,6 +158,8 @@ class CrossFitted(FoldNetworks):
                 self.add_group(name)
             for name in NETWORKS.get(number - 1, ()):
                 self.drop_group(name)
+            if number == 0:
+                self.predicted["ridge"] = self.task.new_sample_table("ridge", self.task.classes, dtype=torch.float16)
         if stage == 2 and self.own_weight > 0 and not hasattr(self, "own"):
             self.own = OwnPredictions(self.task, self.own_weight)
         self.stage = stage
@@ -221,41 +220,50 @@ class CrossFitted(FoldNetworks):
             self._choose_clean(data)
             return
         self.go_back_to_best("noisy")
-        start = first_matrix(
-            samples, self.predict_clean("noisy", data, samples, out_of_fold=False).exp(), self.task.classes
-        )
-        every = knows_every_class(samples.label, self.task.classes)
-        if every:
+        predicted = self.predict_clean("noisy", data, samples, out_of_fold=False).exp()
+        start = first_matrix(samples, predicted, self.task.classes)
+        if knows_every_class(samples.label, self.task.classes):
             steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
             self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
             self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
             self.go_back_to_best("noisy")
+        rows = RidgeSamples(len(self.task.given))
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
-        self.predict_training(NETWORKS[0], data)
-        sources = torch.stack([floored(each[: len(samples)]) for each in self.clean_predictions.values()])
-        alone = torch.tensor([1.0, 0.0], dtype=torch.float64)
-        weights = fit_weights(sources, samples.label, centre=(0.5, 0.5)) if every else alone
+        self.predict_training(NETWORKS[0], data, also=rows.add)
+        self._estimate_noise(data, samples, start, NETWORKS[0])
+        if ridge := rows.fit(self.table.given, self.fold, self.transition, self.task.seed):
+            self._predict_by(ridge, rows, data)
+            shares = self.offset.clone()  # what regression says about them follows the given labels
+            self._estimate_noise(data, samples, start, (*NETWORKS[0], "ridge"))
+            self.offset.copy_(shares)
 
-        def pieces() -> Iterator[tuple[Tensor, Tensor]]:
-            for index in pieces_of(data.own(), self.task.classes):
-                logs = torch.stack([self.table_of(name)[index].cpu().double() for name in NETWORKS[0]])
-                yield self.task.given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
-
-        small = len(self.task.given) * self.task.classes <= HELD
-        held = list(pieces()) if small else []
-        given = self.task.given[data.train.index]
-        matrix, offset = estimated_noise((lambda: held) if small else pieces, start, samples, given)
+    def _estimate_noise(self, data: Splits, samples: Samples, start: Tensor, names: Sequence[str]) -> None:
+        """Estimate the transition matrix and the class shares from these predictions."""
+        used = [name for name in names if name != "clean" or knows_every_class(samples.label, self.task.classes)]
+        clean = torch.stack([self.clean_predictions[name][: len(samples)] for name in used])
+        tables, given = [self.table_of(name) for name in used], self.task.given
+        matrix, offset = noise_from_tables(tables, clean, samples, given, data.own(), data.train.index, start)
         self.transition.copy_(matrix)
         self.offset.copy_(offset)
+
+    def _predict_by(self, ridge: Ridge, rows: RidgeSamples, data: Splits) -> None:
+        """Predict training samples, which are not read again if all were kept, and clean ones by a regression."""
+        for index, inputs in rows.kept() or ((batch.index, batch.inputs) for batch in data.in_order()):
+            self.table_of("ridge")[index] = floored(ridge.predict(inputs, self.fold[index]))
+        batches = (batch for part in data.drawn_parts for batch in data.in_order(part))
+        self.clean_predictions["ridge"] = ridge.predict_all(batches, self.clean_fold)
 
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
         transition matrix."""
-        self.predict_training(["noisy"], data)
+        rows = RidgeSamples(len(self.task.given))
+        self.predict_training(["noisy"], data, also=rows.add)
         own = data.own()
         log_probs = self.table_of("noisy")[own].cpu().float()
         self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
         self.transition.copy_(matrix)
+        if ridge := rows.fit(self.table.given, self.fold, self.transition, self.task.seed):
+            self._predict_by(ridge, rows, data)
 
     # Stage 2: networks that know the transition matrix
 
@@ -274,21 +282,20 @@ class CrossFitted(FoldNetworks):
         """Fit the weights of the posterior on the clean samples."""
         self.go_back_to_best("corrected")
         self.predict_training(["corrected"], data)
+        ridge = "ridge" in self.clean_predictions
         if (samples := data.unbiased_clean) is None:
-            self.weights[2:] = 1.0
+            self.weights[2:] = torch.tensor([0.5, 0.5, 1.0] if ridge else [1.0, 0.0, 1.0])
             return
         self.clean_predictions["corrected"] = self.predict_drawn("corrected", data)
-        logs = torch.stack([floored(self.clean_predictions[name]) for name in SOURCES])
-        weights, combined = stacked(logs, samples, self.clean_fold[samples.index].cpu(), self.transition.cpu())
+        even = torch.zeros_like(self.clean_predictions["corrected"])
+        logs = torch.stack([floored(self.clean_predictions.get(name, even)) for name in SOURCES])
+        fold = self.clean_fold[samples.index].cpu()
+        weights, combined = stacked(logs, samples, fold, self.transition.cpu(), ridge=ridge)
         self.weights.copy_(weights)
         index = torch.cat([part.index for part in data.drawn_parts])
-        self.verified = CleanPredictions(combined.float(), logs.argmax(2), index)
+        self.verified = CleanPredictions(combined.float(), logs[: len(CONTROLS)].argmax(2), index)
         self.clean_predictions = {}
-        log.info(
-            "cross-fitted: weights of the networks of noisy labels %.2f, of clean samples %.2f, of forward correction "
-            "%.2f; of the given label %.2f",
-            *weights.tolist(),
-        )
+        log.info(WEIGHTS, *weights.tolist())
 
     # Stage 3: the deployed network
 
@@ -355,7 +362,7 @@ class CrossFitted(FoldNetworks):
 
     def log_posterior(self, index: Tensor) -> Tensor:
         """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
-        columns = self.weights[3] * self.transition.clamp_min(LEAST).log().T + self.offset
+        columns = self.weights[4] * self.transition.clamp_min(LEAST).log().T + self.offset
         return columns.float()[self.table.given[index]] + self._weighed(index)
 
     def unseen(self, index: Tensor) -> Tensor | None:
@@ -375,7 +382,7 @@ class CrossFitted(FoldNetworks):
     def _weighed(self, index: Tensor) -> Tensor:
         """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""
         logs = torch.stack([self.table_of(name)[index].float() for name in SOURCES])
-        return (self.weights[:3, None, None].float() * logs).sum(0)
+        return (self.weights[:4, None, None].float() * logs).sum(0)
 
     # State
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ...data.batch import Batch
 from ...training.method import Task
 from ...training.schedules import Schedule
 
 CYCLE = 5  # epochs of the first cycle of the learning rate, at least
+
+
+def check_settings(label_every: int, *, fractions: Mapping[str, float], amounts: Mapping[str, float]) -> None:
+    """Raise unless the settings are possible."""
+    if label_every < 1:
+        raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
+    if not 0 < fractions["clean_ratio"] <= 1:
+        raise ValueError(f"clean_ratio is {fractions['clean_ratio']}; it must be above 0 and at most 1")
+    if not 0 <= fractions["own_weight"] <= 1:
+        raise ValueError(f"own_weight is {fractions['own_weight']}; it must be from 0 to 1")
+    for name, value in amounts.items():
+        if value < 0:
+            raise ValueError(f"{name} is {value}; it must be 0 or more")
 
 
 def stage_starts(task: Task, noisy_stage: float, forward_stage: float) -> tuple[int, int, int]:

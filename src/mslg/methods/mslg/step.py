@@ -236,7 +236,7 @@ def mslg_step(
         clean: clean samples with verified labels. Not used, and may be None, if the engine has `kept` a clean gradient.
         loss_scale: factor on the training loss.
         descend: takes the optimizer and the loss, and makes the optimizer's step; by default `zero_grad`, `backward`,
-            `step`.
+            `step`, and `zero_grad` again, which frees the gradients' memory for the next step.
         **options: as in `label_step`: look_ahead, label_rate, loss, entropy_weight, log_columns, log_offset.
 
     Returns:

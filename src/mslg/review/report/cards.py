@@ -10,13 +10,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
 from ...data.readers.tables import accounted_for
 from .embedded_json import embedded_size
 
-BARS = 3  # classes of a soft label that are shown, beside the given and the suggested one
+BARS = 3  # likeliest classes that are shown, beside the given and the suggested one
 SMALLER = (128, 80)  # pixels: sizes of pictures tried in turn if the page is too large
 AUDIT, NEXT = "audit.parquet", "next.parquet"
 PNG = b"\x89PNG"
@@ -38,18 +39,14 @@ class Cards:
 
     def payload(self) -> dict[str, Any]:
         """The JSON of the page, with only those clean samples that are referred to."""
-        everything = [*self.shown, *self.audit]
-        named = sorted({place for card in everything for place in card["nearest"]})
+        lists = {"cards": self.shown, "audit": self.audit, "next": self.next}
+        named = sorted({place for cards in lists.values() for card in cards for place in card["nearest"]})
         place = {old: new for new, old in enumerate(named)}
-        shown, audit = (
-            [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in cards]
-            for cards in (self.shown, self.audit)
-        )
-        chosen = [{**card, "nearest": []} for card in self.next]
         return {
-            "cards": shown,
-            "audit": audit,
-            "next": chosen,
+            **{
+                name: [{**card, "nearest": [place[old] for old in card["nearest"]]} for card in cards]
+                for name, cards in lists.items()
+            },
             "clean": [self.clean[old] for old in named],
             "epochs": self.epochs,
         }
@@ -66,7 +63,7 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
     ids = pq.read_table(path, columns=["id"])["id"].to_pylist()
     if not ids:
         return Cards([], [], [], [], "No sample of this run has a label quality, so there is nothing to review.")
-    rows = next(pq.ParquetFile(path).iter_batches(batch_size=max(most, 1))).to_pylist()[:most]
+    rows = _worst(pq.read_table(path), most).to_pylist()
     verified = folder / "clean_samples.parquet"
     clean = pq.read_table(verified).to_pylist() if verified.exists() else []
     place = {row["id"]: number for number, row in enumerate(clean)}
@@ -85,11 +82,19 @@ def read_cards(folder: Path, classes: list[str], *, most: int) -> Cards:
     )
 
 
+def _worst(suspects: pa.Table, most: int) -> pa.Table:
+    """At most `most` of the suspects, in their order: the flagged ones, then others. A label for which no other class
+    is likelier may rank above one that is flagged."""
+    flagged = [place for place, flag in enumerate(suspects["is_label_issue"].to_pylist()) if flag]
+    others = sorted(set(range(len(suspects))) - set(flagged))
+    return suspects.take(sorted([*flagged, *others][:most]))
+
+
 def audit_card(name: str, given: int, kind: str, content: bytes) -> Card:
     """A sample about which nothing is known but its given label."""
     view = _view({"view_kind": kind, "view": content})
-    facts: Card = {"rank": 0, "quality": None, "soft": [], "history": [], "guesses": [], "nearest": []}
-    return {"id": name, "given": given, "suggested": given, "predicted": given, **facts, "view": view}
+    facts: Card = {"rank": 0, "quality": None, "probs": [], "history": [], "guesses": [], "nearest": []}
+    return {"id": name, "given": given, "suggested": given, **facts, "view": view}
 
 
 def smaller(cards: Cards, side: int) -> Cards:
@@ -115,18 +120,17 @@ def fitting(cards: Cards, room: int) -> Cards:
 
 
 def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
-    soft = [0.0 if value is None or math.isnan(value) else value for value in row["soft_label"]]
     given, suggested = number[row["given_label"]], number[row["suggested_label"]]
-    best = sorted(range(len(soft)), key=lambda at: -soft[at])
+    probs = _probabilities(row, given)
+    best = sorted(range(len(probs)), key=lambda at: -probs[at])
     card = {
         "id": row["id"],
         "rank": row["rank"],
         "given": given,
         "suggested": suggested,
-        "predicted": number[row["predicted_label"]],
         "flagged": bool(row["is_label_issue"]),
         "quality": _rounded(row["label_quality"]),
-        "soft": [[at, _rounded(soft[at])] for at in best if at in (*best[:BARS], given, suggested)],
+        "probs": [[at, _rounded(probs[at])] for at in best if at in (*best[:BARS], given, suggested)],
         "history": [_rounded(value) for value in row["history_given"]],
         "guesses": row["history_predicted"],
         "nearest": [place[name] for name in row["nearest"] if name in place],
@@ -134,6 +138,17 @@ def _card(row: Card, number: dict[str, int], place: dict[str, int]) -> Card:
     }
     more = {key: row[key] for key in ("path", "kind", "duplicate_of") if row.get(key)}
     return card | more
+
+
+def _probabilities(row: Card, given: int) -> list[float]:
+    """The probability of each label. Where only the soft label is known, the given label has its quality, and the
+    others share the rest as in the soft label."""
+    if row.get("posterior"):
+        return [float(value) for value in row["posterior"]]
+    soft = [0.0 if value is None or math.isnan(value) else value for value in row["soft_label"]]
+    rest = sum(soft) - soft[given]
+    shares = [value * (1 - row["label_quality"]) / rest if rest > 0 else 0.0 for value in soft]
+    return [*shares[:given], row["label_quality"], *shares[given + 1 :]]
 
 
 def _rounded(value: float) -> float:

@@ -76,21 +76,29 @@ def headline(run: ReportData) -> Headline:
     warnings = [run.summary["memorised"]] if run.summary.get("memorised") else []
     if not is_stated(run):
         unknown = (
-            f"How many are wrong in all is not known. Check {len(run.cards.audit)} random ones below to learn it."
+            f"How many are wrong in total is unknown. To find out, check {len(run.cards.audit)} random ones."
             if run.cards.audit
-            else "How many are wrong in all is not known: check some random ones (mslg start DATA)."
+            else "How many are wrong in total is unknown. To find out, check random ones: mslg start DATA."
         )
-        worth = "This run had no clean samples: the list is a guess of the network about its own data." * _is_auto(run)
-        return Headline(f"{found:,} of {all_:,} labels look wrong", [*warnings, *([worth] if worth else []), unknown])
+        worth = (
+            "This run had no clean samples: the list is the network's guess about its own training data, unverified."
+            * _is_auto(run)
+        )
+        title = f"{found:,} of {all_:,} labels look wrong"
+        if not found:
+            title = f"How many of these {all_:,} labels are wrong is unknown"
+            unknown = f"None is flagged, which does not mean that all are right. {unknown.rpartition('. ')[2]}"
+        return Headline(title, [*warnings, *([worth] if worth else []), unknown])
     count = errors["count"]
-    sentences = [f"{found:,} are flagged, {_flag_words(run)}, and listed worst first."]
+    rule = flag_words({**run.config.get("train", {}), **run.config.get("issues", {})})
+    sentences = [f"{found:,} are flagged: {rule}."]
     if count.get("low") is not None:
-        sentences[0] = f"{count['low']:,.0f} to {count['high']:,.0f}, 90 % interval. {sentences[0]}"
-    if (first := _at_depth(errors)) is not None:
-        sentences.append(f"Of the first {first['depth']:,} on the list, about {_about(first)} are wrong.")
+        sentences[0] = f"90 % interval: {count['low']:,.0f} to {count['high']:,.0f}. {sentences[0]}"
     flagged = errors.get("flagged") or {}
+    if (first := _at_depth(errors, flagged.get("depth") or FIRST)) is not None:
+        sentences.append(f"Of the first {first['depth']:,} on the list, about {_about(first)} are wrong.")
     if flagged.get("estimate") is not None:
-        sentences.append(f"Of all {flagged['depth']:,} flagged, about {_about(flagged)} are.")
+        sentences.append(f"Of all {flagged['depth']:,} flagged, about {_about(flagged)} are wrong.")
     sentences.append(f"{BASES['pairs'].format(format(errors.get('samples') or 0, ','))}.".capitalize())
     title = f"About {count['estimate']:,.0f} of {all_:,} labels are wrong"
     return Headline(title, [*warnings, *sentences])
@@ -100,18 +108,17 @@ def _is_auto(run: ReportData) -> bool:
     return bool(run.config.get("data", {}).get("clean") == "auto")
 
 
-def _flag_words(run: ReportData) -> str:
-    """What the number of flagged labels means."""
-    settings = {**run.config.get("train", {}), **run.config.get("issues", {})}
+def flag_words(settings: Mapping[str, Any]) -> str:
+    """What the number of flagged labels means, by the settings `flag` and `fdr`."""
     flag, fdr = settings.get("flag"), settings.get("fdr")
     if fdr is not None or str(flag).startswith("fdr="):
-        return f"as many as keep the false discovery rate below {fdr if fdr is not None else str(flag)[4:]}"
+        return f"as many as possible with a false discovery rate below {fdr if fdr is not None else str(flag)[4:]}"
     if flag == "expected":
         return "as many as are estimated to be wrong"
     if flag == "balanced":
-        return "as many as balance precision and recall best"
+        return "as many as give the best F1 score"
     if flag not in (None, "likelier"):
-        return "as many as were asked for"
+        return "as many as you asked for"
     return "those for which another class is likelier than the given one"
 
 
@@ -144,7 +151,7 @@ def missing(run: ReportData) -> list[str]:
     summary, found = run.summary, []
     errors = summary.get("label_errors") or {}
     if not errors.get("count"):
-        found.append(f"how many labels are wrong in all: {errors.get('why') or 'this run has no estimate'}")
+        found.append(f"how many labels are wrong in total: {errors.get('why') or 'this run has no estimate'}")
     of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls") and not of_issues:
@@ -154,7 +161,7 @@ def missing(run: ReportData) -> list[str]:
         found.append("which class is labelled as which: this run has no transition matrix")
     last = summary.get("last", {})
     if last.get("test/accuracy") is None and last.get("report/accuracy") is None and not of_issues:
-        found.append("how accurate the model is: there is no test set, and all clean samples are trained on")
+        found.append("how accurate the finished model is: there is no test set, and no clean samples were held out")
     return found
 
 
@@ -248,10 +255,9 @@ def _precision(errors: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(rows, key=lambda row: row["depth"])
 
 
-def _at_depth(errors: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The deepest entry that a reviewer may well reach."""
-    rows = _precision(errors)
-    return next((row for row in reversed(rows) if row["depth"] <= FIRST), rows[0] if rows else None)
+def _at_depth(errors: Mapping[str, Any], flagged: int) -> Mapping[str, Any] | None:
+    """The deepest entry before the end of the list that a reviewer may well reach."""
+    return next((row for row in reversed(_precision(errors)) if row["depth"] <= FIRST and row["depth"] < flagged), None)
 
 
 def _about(row: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ def _page(run: ReportData) -> bytes:
         cards=len(run.cards.shown),
         audit=len(run.cards.audit),
         next=len(run.cards.next),
-        flagged=sum(card["given"] != card["suggested"] for card in run.cards.shown),
+        flagged=sum(card["flagged"] for card in run.cards.shown),
         stated=findings.is_stated(run),
         why=_why(run.cards),
         rows=ROWS,

@@ -49,10 +49,7 @@ def judge(
         short = f"It {'helped' if helped else 'did not help'}: {points:+.1f} points."
     how = f"{samples}; the best control (chosen on {select} others), {rows[best]['words']},"
     if not select:
-        how = (
-            f"clean samples, each predicted by networks that have not seen it; of the kinds of networks behind it the "
-            f"best alone, {rows[best]['words']},"
-        )
+        how = f"clean samples (cross-validated); its best component alone ({rows[best]['words']})"
     verdict = (
         f"{short} {method} was right on {_percent(_share(right))} of {len(right)} {how} on "
         f"{_percent(rows[best]['accuracy'])}: {ending}"
@@ -78,7 +75,7 @@ def _ending(best: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> tup
         by = f"better by {-difference:.1f} points (90 % interval {-high:.1f} to {-low:.1f})"
         return False, f"{by}; use it instead with {best['use']}"
     if low <= 0:
-        return None, f"{signed}: no significant difference"
+        return None, signed
     # A control that missed being the best on select by chance must not be overlooked.
     as_good = [row["words"] for row in others if row["difference"] <= 0]
     if as_good:

@@ -14,27 +14,25 @@ function words(card) {
 function showCard(card, decision) {
   byId("card-title").replaceChildren("Sample ", named(card.id));
   byId("card-rank").textContent = card.quality === null ? "" : `rank ${count(card.rank + 1)}`;
-  byId("card-path").replaceChildren(...(card.path && card.path !== card.id ? [named(card.path, 120)] : []));
+  byId("card-path").replaceChildren(...(card.path && !card.path.endsWith(card.id) ? [named(card.path, 120)] : []));
   byId("view").replaceChildren(fullView(card));
   byId("labels").replaceChildren(
     ...label("Given", "given", card.given),
-    ...(card.quality === null ? [] : label("Suggested", "suggested", card.suggested)),
-    ...(card.predicted === card.suggested ? [] : label("Predicted", "other", card.predicted)),
+    ...(card.quality === null ? [] : corrected(card) ? label("Suggested", "suggested", card.suggested) : [element("dt", {}, "Suggested"), element("dd", { class: "other" }, "no other class")]),
     ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
     ...(card.quality === null ? [] : quality(card)),
   );
-  for (const place of ["soft", "history", "nearest"]) byId(place).previousElementSibling.hidden = byId(place).hidden = card.quality === null;
-  byId("soft").replaceChildren(...card.soft.map((entry, place) => softBar(card, entry, place)));
+  for (const place of ["probs", "history", "nearest"]) byId(place).previousElementSibling.hidden = byId(place).hidden = !card[place].length;
+  byId("probs").replaceChildren(...card.probs.map((entry, place) => probBar(card, entry, place)));
   byId("history").replaceChildren(...history(card));
-  const nearest = card.nearest.map((place) => cleanSample(card, data.clean[place]));
-  byId("nearest").replaceChildren(...(nearest.length ? nearest : [element("li", { class: "none" }, "None.")]));
+  byId("nearest").replaceChildren(...card.nearest.map((place) => cleanSample(card, data.clean[place])));
   showDecision(card, decision);
 }
 
 function quality(card) {
   const number = element("span", { class: "number" }, card.quality.toFixed(card.quality < 0.01 ? 4 : 2));
   return [
-    element("dt", { title: "Probability that the given label is right, by all evidence: predictions, noise and given label" }, "Quality"),
+    element("dt", { title: "The probability that the given label is right" }, "Quality"),
     element("dd", { class: "quality-row" }, bar(card.quality, "quality"), number),
   ];
 }
@@ -63,9 +61,14 @@ function fullView(card) {
   }
   const drawing = element("figure", { class: "values" }, strip(view, 320, 120));
   if (view.names || view.length <= 12) {
-    const rows = view.values.map((value, place) =>
-      element("tr", {}, element("th", { scope: "row" }, named(view.names?.[place] ?? `value ${place + 1}`, 40)), element("td", {}, String(value))),
-    );
+    const scaled = view.names && columns ? standardised(view) : [];
+    const unusual = (place) => Math.abs(scaled[place] ?? 0) > UNUSUAL;
+    const rows = view.values.map((value, place) => {
+      const more = unusual(place) ? element("small", {}, ` ${scaled[place] > 0 ? "+" : "−"}${Math.abs(scaled[place]).toFixed(1)} sd`) : null;
+      const name = element("th", { scope: "row" }, named(view.names?.[place] ?? `value ${place + 1}`, 40));
+      return element("tr", { class: unusual(place) ? "unusual" : null }, name, element("td", {}, String(value), more));
+    });
+    if (scaled.length) drawing.append(element("figcaption", {}, `Bars: standard deviations (sd) from the mean; more than ${UNUSUAL} are marked.`));
     const table = element("table", {}, element("caption", { class: "unseen" }, "Values of the sample"), element("tbody", {}, ...rows));
     return element("div", { class: "row", tabindex: "0", role: "region", "aria-label": "Values of the sample" }, drawing, table);
   }
@@ -81,7 +84,7 @@ function bar(share, kind) {
   return element("span", { class: "track", "aria-hidden": "true" }, inner);
 }
 
-function softBar(card, [number, share], place) {
+function probBar(card, [number, share], place) {
   const key = digitsChoose ? element("kbd", { "aria-hidden": "true" }, String(place + 1)) : null;
   const name = element("span", { class: `name ${role(card, number)}` }, key, classNamed(number, 40));
   return element("li", {}, name, bar(share, role(card, number)), element("span", { class: "number" }, share.toFixed(2)));
@@ -97,7 +100,7 @@ function cleanSample(card, sample) {
 function history(card) {
   const [width, height, foot] = [320, 64, 10];
   const { epochs } = data;
-  if (!card.history.length) return [element("p", { class: "none" }, "Not recorded.")];
+  if (!card.history.length) return [];
   const step = width / card.history.length;
   const points = card.history.map((share, place) => `${((place + 0.5) * step).toFixed(1)},${(2 + (1 - share) * (height - 4)).toFixed(1)}`);
   const squares = card.guesses.map((guess, place) =>

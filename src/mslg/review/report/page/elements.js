@@ -42,10 +42,25 @@ const classNamed = (number, longest = LONGEST, attributes = {}) => named(classNa
 const count = (value) => value.toLocaleString("en");
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 
+// Columns of a table have different units: their values are shown in standard deviations from the column's mean, by the
+// samples that were drawn at random.
+const UNUSUAL = 2.5;
+const columns = (() => {
+  const rows = (data.audit.length ? data.audit : data.cards).filter((card) => card.view.names).map((card) => card.view.values);
+  if (rows.length < 10) return null;
+  return rows[0].map((_, place) => {
+    const mean = rows.reduce((sum, row) => sum + row[place], 0) / rows.length;
+    const variance = rows.reduce((sum, row) => sum + (row[place] - mean) ** 2, 0) / rows.length;
+    return { mean, deviation: Math.sqrt(variance) || 1 };
+  });
+})();
+const standardised = (view) => view.values.map((value, place) => (value - columns[place].mean) / columns[place].deviation);
+
 // Values as a strip: bars from zero, or the outline of a long row.
 function strip(view, width, height) {
-  const low = view.low ?? view.values;
-  const high = view.high ?? view.values;
+  const scaled = Boolean(view.names && columns);
+  const low = view.low ?? (scaled ? standardised(view) : view.values);
+  const high = view.high ?? low;
   const bottom = Math.min(0, ...low);
   const top = Math.max(0, ...high);
   const y = (value) => height - ((value - bottom) / (top - bottom || 1)) * height;
@@ -54,6 +69,7 @@ function strip(view, width, height) {
     const from = view.low ? y(high[place]) : Math.min(y(value), y(0));
     const to = view.low ? y(value) : Math.max(y(value), y(0));
     return drawn("rect", {
+      class: scaled && Math.abs(value) > UNUSUAL ? "unusual" : null,
       x: (place * step).toFixed(2),
       y: from.toFixed(2),
       width: Math.max(step * 0.86, 0.5).toFixed(2),

@@ -80,7 +80,7 @@ function setUpReview() {
   byId("page-after").addEventListener("click", () => review.turn(1));
   for (const field of FIELDS) byId(field).addEventListener(field === "search" ? "input" : "change", () => review.refresh());
   byId("clear").addEventListener("click", () => {
-    for (const field of FIELDS) byId(field).value = { state: "any", which: "all", order: "rank" }[field] ?? "";
+    for (const field of FIELDS) byId(field).value = DEFAULTS[field] ?? "";
     review.refresh();
   });
   byId("save-csv").addEventListener("click", () => save("decisions.csv", "text/csv", review.decisions.csv()));
@@ -100,7 +100,7 @@ function setUpReview() {
     if (key in actions) actions[key]();
     else if (/^[0-9]$/.test(key) && review.card) {
       if (!digitsChoose) chooser.open(key);
-      else if (key !== "0" && review.card.soft[key - 1]) review.decide("relabel", review.card.soft[key - 1][0]);
+      else if (key !== "0" && review.card.probs[key - 1]) review.decide("relabel", review.card.probs[key - 1][0]);
     } else return;
     event.preventDefault();
   });

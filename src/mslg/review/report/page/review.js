@@ -12,21 +12,21 @@ const ORDERS = {
   pair: (left, right) => left.given - right.given || left.suggested - right.suggested || left.rank - right.rank,
 };
 const FIELDS = ["given", "suggested", "depth", "sure", "state", "which", "kind", "search", "order"];
-// A digit chooses one of the soft label's first classes, unless classes are named by digits: then it is typed.
+const DEFAULTS = { state: "any", which: "all", order: "rank" };
+// A digit chooses one of the likeliest classes, unless classes are named by digits: then it is typed.
 const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
+// A sample without what the run thinks of it: an opinion would sway the reviewer, and with it the rate.
+const blinded = (card) => ({ ...card, suggested: card.given, quality: null, flagged: false, kind: "", probs: [], history: [], guesses: [], nearest: [] });
 
 class Review {
   constructor() {
-    this.lists = { review: data.cards, check: data.audit, next: data.next };
+    this.lists = { review: data.cards, check: data.audit.map(blinded), next: data.next };
     this.part = this.lists[listed()]?.length ? listed() : data.cards.length ? "review" : "check";
     this.cards = this.lists[this.part];
     this.key = `mslg-report-${data.fingerprint}`;
     this.decisions = new Decisions([...data.next, ...data.audit, ...data.cards], this.key);
     this.picked = new Set();
-    this.fillFilters();
-    this.card = null;
-    this.recall();
-    this.refresh();
+    this.open();
   }
 
   // The suspects, the samples drawn at random, or those whose review would help most.
@@ -35,9 +35,13 @@ class Review {
     this.part = part;
     this.cards = this.lists[part];
     this.picked.clear();
+    this.open();
+  }
+
+  open() {
     this.list = null;
-    this.card = null;
     this.fillFilters();
+    this.recall();
     this.refresh();
   }
 
@@ -57,26 +61,30 @@ class Review {
       ...depths.map((depth) => element("option", { value: depth }, `first ${count(depth)}`)),
     );
     if (byId("state").options.length < 4) byId("state").append(...Object.entries(KINDS).map(([kind, word]) => element("option", { value: kind }, word)));
-    byId("which").value = this.part !== "review" || this.cards.every((card) => !flagged(card)) ? "all" : "flagged";
     byId("kinds").hidden = this.cards.every((card) => !card.kind);
   }
 
-  // Filters and place as they were before the page was closed.
+  // Filters and place as they were when this list was last left.
   recall() {
-    const before = storage.read(`${this.key}-place`) ?? {};
+    const before = storage.read(this.placeKey()) ?? {};
+    const start = { ...DEFAULTS, which: this.part === "review" && this.cards.some(flagged) ? "flagged" : "all" };
     for (const field of FIELDS) {
-      const value = before[field];
       const place = byId(field);
+      place.value = start[field] ?? "";
+      const value = this.part === "check" ? null : before[field]; // what was drawn at random is checked as a whole
       if (typeof value !== "string") continue;
       if (place.tagName !== "SELECT" || [...place.options].some((option) => option.value === value)) place.value = value;
     }
-    if (this.part !== "review") byId("which").value = "all"; // what was drawn or chosen is checked as a whole
     this.card = this.cards.find((card) => card.id === before.card) ?? null;
+  }
+
+  placeKey() {
+    return `${this.key}-place-${this.part}`;
   }
 
   remember() {
     const fields = Object.fromEntries(FIELDS.map((field) => [field, byId(field).value]));
-    storage.write(`${this.key}-place`, { ...fields, card: this.card?.id });
+    storage.write(this.placeKey(), { ...fields, card: this.card?.id });
   }
 
   // The samples that the filters let through, apart from what was decided about them.
@@ -126,9 +134,8 @@ class Review {
     byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
     byId("precision").textContent = this.part === "review" ? this.precision() : "";
     this.drawAudit();
-    const random = this.cards.every((card) => card.quality === null); // before a run nothing is suggested or known
-    for (const id of ["accept", "bulk-accept", "filters"]) byId(id).hidden = random;
-    byId("keep").classList.toggle("primary", random);
+    const random = this.part === "check"; // nothing is suggested
+    for (const id of ["bulk-accept", "filters"]) byId(id).hidden = random;
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
     for (const id of ["save-csv", "save-json"]) {
@@ -146,9 +153,10 @@ class Review {
     if (this.card) {
       if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
       else showDecision(this.card, this.decisions.of(this.card));
-      byId("accept").disabled = !corrected(this.card);
+      byId("accept").hidden = !corrected(this.card);
+      byId("keep").classList.toggle("primary", !corrected(this.card));
       const key = (letter) => element("kbd", { "aria-hidden": "true" }, letter);
-      byId("accept").replaceChildren(...(corrected(this.card) ? ["Accept ", classNamed(this.card.suggested, 20)] : ["Nothing suggested"]), " ", key("a"));
+      byId("accept").replaceChildren("Accept ", classNamed(this.card.suggested, 20), " ", key("a"));
       byId("keep").replaceChildren("Keep ", classNamed(this.card.given, 20), " ", key("k"));
       byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
     }
@@ -173,7 +181,7 @@ class Review {
     const decision = this.decisions.of(card);
     const told = `Sample ${short(card.id, 40)}, ${words(card)}, ${decision ? KINDS[decision.kind] : "undecided"}`;
     const arrow = corrected(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
-    const long = className(card.given).length + className(card.suggested).length > 9;
+    const long = className(card.given).length + className(card.suggested).length > 6;
     const caption = element("span", { class: long ? "caption long" : "caption" }, classNamed(card.given, 24, { class: "given" }), ...arrow);
     const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
     const attributes = { type: "button", class: "tile", "aria-label": told, "aria-current": card === this.card ? "true" : null };
@@ -235,17 +243,17 @@ class Review {
   drawAudit() {
     const judged = data.audit.map((card) => this.decisions.of(card)).filter((decision) => decision && decision.kind !== "skip");
     const wrong = judged.filter((decision) => decision.kind !== "keep").length;
-    byId("save-audit").hidden = !data.audit.length;
+    byId("save-audit").hidden = this.part !== "check";
     byId("save-audit").disabled = !judged.length;
     byId("task").hidden = this.part === "review";
-    let found = `Decide about these ${count(data.audit.length)} random samples, in any order. With 20 of them an estimate appears; all of them make it useful.`;
+    let found = `Is the given label right? Decide about all ${count(data.audit.length)} of these random samples, in any order; an estimate appears after 20.${data.cards.length ? " What the run thinks of them is hidden, so that it does not sway you." : ""}`;
     if (judged.length >= 20) {
       const [low, high] = interval(wrong, judged.length);
       const all = data.samples;
       found = `${count(wrong)} of ${count(judged.length)} random labels are wrong: ${percent(wrong / judged.length)} (${percent(low)} to ${percent(high)}), so about ${count(Math.round((wrong / judged.length) * all))} of all ${count(all)} (${count(Math.round(low * all))} to ${count(Math.round(high * all))}, 90 % interval).`;
     }
-    if (judged.length === data.audit.length && data.then) found += ` That was the check. Now: ${data.then}`;
-    const chosen = `Knowing the right labels of these ${count(data.next.length)} samples is expected to improve the model most, the first of them most of all.`;
+    if (judged.length === data.audit.length && data.then) found += ` The check is complete. Next: ${data.then}`;
+    const chosen = `Reviewing these ${count(data.next.length)} samples is expected to improve the model most, the first ones above all.`;
     byId("task").textContent = this.part === "next" ? chosen : found;
     byId("audit-summary").hidden = judged.length < 20;
     byId("audit-summary").textContent = judged.length < 20 ? "" : `By your random check, ${found}`;
@@ -288,7 +296,8 @@ class Review {
     const card = this.decisions.undo();
     if (!card) return announce("There is nothing to undo.");
     this.refresh();
-    if (this.list.includes(card)) this.goTo(card);
+    const here = this.list.find((each) => each.id === card.id); // a sample may be on several lists
+    if (here) this.goTo(here);
     announce(`Undone: ${short(card.id, 40)} is ${KINDS[this.decisions.of(card)?.kind] ?? "undecided"} again.`);
   }
 
@@ -342,7 +351,7 @@ class Chooser {
 
   list() {
     const { card } = this.review;
-    const first = card.soft.map(([number]) => number);
+    const first = card.probs.map(([number]) => number);
     const rest = data.classes.map((_, number) => number).filter((number) => !first.includes(number));
     const wanted = this.input.value.trim().toLowerCase();
     const starts = (number) => className(number).toLowerCase().startsWith(wanted);
@@ -350,7 +359,7 @@ class Chooser {
     if (wanted) found.sort((left, right) => Number(starts(right)) - Number(starts(left)));
     this.found = found.slice(0, 200);
     this.at = 0;
-    const shares = new Map(card.soft);
+    const shares = new Map(card.probs);
     byId("chooser-list").replaceChildren(
       ...this.found.map((number, place) => {
         const key = digitsChoose && !wanted && place < Math.min(9, first.length) ? element("kbd", {}, String(place + 1)) : null;
@@ -379,7 +388,7 @@ class Chooser {
       this.at = (this.at + moves[event.key] + this.found.length) % Math.max(1, this.found.length);
       this.mark();
     } else if (event.key === "Enter") this.choose(this.at);
-    else if (digitsChoose && this.input.value === "" && /^[1-9]$/.test(event.key) && event.key <= this.review.card.soft.length) this.choose(Number(event.key) - 1);
+    else if (digitsChoose && this.input.value === "" && /^[1-9]$/.test(event.key) && event.key <= this.review.card.probs.length) this.choose(Number(event.key) - 1);
     else return;
     event.preventDefault();
   }

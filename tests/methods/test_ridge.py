@@ -1,0 +1,108 @@
+"""The ridge regression of cross-fitted labels: out of fold, against loops, better than the labels it is fitted to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mslg.data.batch import Batch
+from mslg.methods.cross_fitted import ridge
+from mslg.methods.cross_fitted.fold_networks import stratified_folds
+from mslg.methods.cross_fitted.ridge import (
+    Problem,
+    Ridge,
+    RidgeSamples,
+    as_rows,
+    deconvolved_rows,
+    features_of,
+    fourier,
+)
+
+CLASSES, FOLDS = 3, 4
+
+
+def noisy(samples: int = 600, wrong: float = 0.5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs around the centres of their classes, true and given labels, and the transition matrix."""
+    random = torch.Generator().manual_seed(0)
+    true = torch.randint(CLASSES, (samples,), generator=random)
+    centre = 1.5 * torch.randn(CLASSES, 6, generator=random, dtype=torch.float64)
+    inputs = centre[true] + torch.randn(samples, 6, generator=random, dtype=torch.float64)
+    moved = torch.rand(samples, generator=random) < wrong
+    given = torch.where(moved, (true + 1 + torch.randint(2, (samples,), generator=random)) % CLASSES, true)
+    transition = torch.full((CLASSES, CLASSES), wrong / 2, dtype=torch.float64)
+    return inputs, true, given, transition.fill_diagonal_(1 - wrong)
+
+
+def fitted(inputs: Tensor, given: Tensor, transition: Tensor) -> tuple[Ridge, Tensor]:
+    fold = stratified_folds(torch.zeros_like(given), FOLDS, seed=1)
+    samples = RidgeSamples(len(given))
+    for rows in torch.arange(len(given)).split(100):
+        samples.add(Batch(rows, inputs[rows], given[rows]))
+    return samples.fit(given, fold, transition, seed=0), fold
+
+
+def test_it_predicts_true_labels_better_than_the_given_ones_are() -> None:
+    inputs, true, given, transition = noisy()
+    made, fold = fitted(inputs, given, transition)
+    right = (made.predict(inputs, fold).argmax(1) == true).double().mean()
+    assert right > 0.85 > 0.55 > (given == true).double().mean()
+
+
+def test_no_sample_is_predicted_by_its_own_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "PENALTIES", (1e-2,))  # how strongly and for how long is decided by all labels
+    monkeypatch.setattr(ridge, "ROUNDS", ridge.LEAST_ROUNDS)
+    monkeypatch.setattr(ridge, "NARROW", 0)
+    inputs, _, given, transition = noisy()
+    made, fold = fitted(inputs, given, transition)
+    other = torch.where(fold == 2, (given + 1) % CLASSES, given)
+    again, _ = fitted(inputs, other, transition)
+    same = [
+        torch.equal(each.predict(inputs, fold)[fold == 2], made.predict(inputs, fold)[fold == 2]) for each in [again]
+    ]
+    assert same == [True]
+    assert not torch.equal(again.predict(inputs, fold)[fold == 1], made.predict(inputs, fold)[fold == 1])
+
+
+def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
+    inputs, _, given, transition = noisy(80)
+    fold = torch.arange(80) % FOLDS
+    features = features_of(inputs, inputs.new_empty(6, 0))
+    made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool), transition)
+    solution, offset = made.rounds(1, 1e-2, 1)[0]
+    others = [number for number in range(80) if fold[number] != 1]
+    shares = [sum(int(given[number] == c) for number in others) / len(others) for c in range(CLASSES)]
+    squares = sum(torch.outer(features[number], features[number]) for number in others)
+    assert isinstance(squares, Tensor)
+    squares += 1e-2 / 10 * squares.trace() * torch.eye(7, dtype=torch.float64)
+    for c in range(CLASSES):
+        product = sum(features[number] * (float(given[number] == c) - shares[c]) for number in others)
+        assert isinstance(product, Tensor)
+        slow = torch.linalg.solve(squares, product)
+        sharpness = offset[c] / shares[c]
+        assert torch.allclose(solution[:, c], sharpness * slow, rtol=1e-9, atol=1e-12)
+
+
+def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "DECONVOLVED", 2000)
+    transition = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
+    true = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], dtype=torch.float64)
+    assert torch.allclose(deconvolved_rows(true @ transition, transition), true, atol=1e-3)
+
+
+def test_fourier_features_are_those_of_a_gaussian_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "FOURIER", 40_000)
+    rows = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    features = features_of(rows, fourier(4, seed=0))
+    kernel = features @ features.T / 20_000
+    distance = ((rows[:, None] - rows[None]) ** 2).sum(2)
+    assert torch.allclose(kernel, (-distance / (2 * ridge.SQUARED_WIDTH * 4)).exp(), atol=0.03)
+
+
+def test_inputs_that_allow_no_regression_have_none() -> None:
+    inputs, _, given, transition = noisy(40)
+    assert as_rows({"a": inputs}) is None
+    assert as_rows(inputs.long()) is None
+    assert as_rows(torch.zeros(2, ridge.COLUMNS + 1)) is None
+    assert not fitted(torch.zeros_like(inputs), given, transition)[0]  # constant
+    assert not RidgeSamples(3).fit(given, torch.zeros_like(given), transition, seed=0)  # none was kept
