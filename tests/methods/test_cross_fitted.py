@@ -100,11 +100,19 @@ def test_columns_leave_each_sample_out() -> None:
     for number in range(40):
         others = counts.clone()
         others[verified[number], given[number]] -= 1
-        true = int(verified[number])
-        expected = (others[true, given[number]] + strength * prior[true, given[number]]) / (
-            others[true].sum() + strength
-        )
+        true, smoothed = int(verified[number]), others + strength * pool(others)
+        expected = smoothed[true, given[number]] / smoothed[true].sum()
         assert torch.isclose(columns[number, true], expected.clamp_min(1e-6), rtol=1e-6)
+
+
+def test_few_counts_do_not_outweigh_an_estimate_of_the_matrix() -> None:
+    """Of 20 samples 16 are right by chance, where 60 % are in truth; pooling makes the estimate exact."""
+    truth = torch.full((4, 4), 0.4 / 3, dtype=torch.float64).fill_diagonal_(0.6)
+    estimate = truth + 0.02 * torch.tensor([[1, -1, 1, -1]]).T * torch.tensor([[0, 1, -1, 0]])
+    verified = torch.arange(20) % 4
+    given = torch.where(torch.arange(20) < 16, verified, (verified + 1 + torch.arange(20) % 3) % 4)
+    matrix, _ = smoothed_by_best_prior(given, verified, 4, estimate)
+    assert (matrix - truth).abs().max() < 0.05 < (smoothed_by_best_prior(given, verified, 4)[0] - truth).abs().max()
 
 
 def test_expectation_maximisation_recovers_the_noise() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,13 +12,15 @@ from mslg.data.batch import Batch
 from mslg.methods.cross_fitted import ridge
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.ridge import (
+    Kernel,
     Problem,
     Ridge,
     RidgeSamples,
     as_rows,
     deconvolved_rows,
     features_of,
-    fourier,
+    leverage_of,
+    without_each,
 )
 
 CLASSES, FOLDS = 3, 4
@@ -39,7 +43,7 @@ def fitted(inputs: Tensor, given: Tensor, transition: Tensor) -> tuple[Ridge, Te
     samples = RidgeSamples(len(given))
     for rows in torch.arange(len(given)).split(100):
         samples.add(Batch(rows, inputs[rows], given[rows]))
-    return samples.fit(given, fold, transition, seed=0), fold
+    return samples.fit(given, fold, transition), fold
 
 
 def test_it_predicts_true_labels_better_than_the_given_ones_are() -> None:
@@ -67,7 +71,7 @@ def test_no_sample_is_predicted_by_its_own_label(monkeypatch: pytest.MonkeyPatch
 def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
     inputs, _, given, transition = noisy(80)
     fold = torch.arange(80) % FOLDS
-    features = features_of(inputs, inputs.new_empty(6, 0))
+    features = features_of(inputs, None)
     made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool), transition)
     solution, offset = made.rounds(1, 1e-2, 1)[0]
     others = [number for number in range(80) if fold[number] != 1]
@@ -90,13 +94,28 @@ def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.Monke
     assert torch.allclose(deconvolved_rows(true @ transition, transition), true, atol=1e-3)
 
 
-def test_fourier_features_are_those_of_a_gaussian_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "FOURIER", 40_000)
+def test_features_of_a_kernel_have_its_products_between_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "JITTER", 0.0)
     rows = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    features = features_of(rows, fourier(4, seed=0))
-    kernel = features @ features.T / 20_000
-    distance = ((rows[:, None] - rows[None]) ** 2).sum(2)
-    assert torch.allclose(kernel, (-distance / (2 * ridge.SQUARED_WIDTH * 4)).exp(), atol=0.03)
+    features = features_of(rows, Kernel.of(rows))
+    for one, first in zip(rows, features, strict=True):
+        for other, second in zip(rows, features, strict=True):
+            distance = sum(float(a - b) ** 2 for a, b in zip(one, other, strict=True))
+            assert float(first @ second) == pytest.approx(math.exp(-distance / (2 * ridge.SQUARED_WIDTH * 4)))
+
+
+def test_scores_are_of_solutions_without_the_sample() -> None:
+    inputs, _, given, _ = noisy(60)
+    features, target = features_of(inputs, None), torch.eye(CLASSES, dtype=torch.float64)[given] - 0.3
+    penalty = 0.5 * torch.eye(7, dtype=torch.float64)
+    squares = features.T @ features + penalty
+    leverage = leverage_of(features, torch.linalg.cholesky(squares))
+    scores = without_each(features @ torch.linalg.solve(squares, features.T @ target), target, leverage)
+    for place in range(0, 60, 7):
+        rest = [number for number in range(60) if number != place]
+        kept = features[rest]
+        slow = torch.linalg.solve(kept.T @ kept + penalty, kept.T @ target[rest])
+        assert torch.allclose(scores[place], features[place] @ slow, atol=1e-10)
 
 
 def test_inputs_that_allow_no_regression_have_none() -> None:
@@ -105,4 +124,4 @@ def test_inputs_that_allow_no_regression_have_none() -> None:
     assert as_rows(inputs.long()) is None
     assert as_rows(torch.zeros(2, ridge.COLUMNS + 1)) is None
     assert not fitted(torch.zeros_like(inputs), given, transition)[0]  # constant
-    assert not RidgeSamples(3).fit(given, torch.zeros_like(given), transition, seed=0)  # none was kept
+    assert not RidgeSamples(3).fit(given, torch.zeros_like(given), transition)  # none was kept

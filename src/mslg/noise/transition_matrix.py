@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from ..data.batch import Inputs
 from ..data.splits import Splits
 
 STRENGTHS = [0.1 * 2**power for power in range(14)]  # pseudo-samples per row, from nearly none to about 800
+MANY = 1e4  # samples, as which an estimate is pooled
+OWN_COUNTS = 1.0  # nats by which few counts must be more likely than an estimate: chance prefers what was counted
 
 
 def check_transition(matrix: Tensor, classes: int) -> Tensor:
@@ -113,27 +116,51 @@ def smoothed_by_best_prior(
     given: Tensor, verified: Tensor, classes: int, estimate: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A transition matrix counted on samples with both labels, smoothed towards the pooled counts, another estimate of
-    the matrix, or their mean: whichever, and with whatever strength, best predicts each sample from the others.
+    the matrix, that estimate pooled, or a mean of two: whichever, and with whatever strength, best predicts each sample
+    from the others.
 
     Returns:
         The (classes, classes) matrix; and for each sample (n, classes) the column of its given label, from the counts
         of all other samples.
     """
     counts = count(given, verified, classes)
-    pooled = pool(counts)
-    priors = [pooled] if estimate is None else [pooled, estimate, (estimate + pooled) / 2]
+    pooled = Prior(pool(counts), _pooled_without_each(counts, given, verified), OWN_COUNTS)
+    priors = [pooled]
+    if estimate is not None:
+        others = [Prior(each, each.T[given]) for each in (estimate, pool(MANY * estimate))]
+        priors += [*others, *(Prior(*((a + b) / 2 for a, b in zip(pooled, each, strict=True))) for each in others)]
     tried = [(prior, strength) for prior in priors for strength in STRENGTHS[3:]]
-    columns = [_without_each(counts, prior, strength, given, verified) for prior, strength in tried]
+    columns = [_without_each(counts, prior.columns, strength, given, verified) for prior, strength in tried]
     likelihood = [float(column.gather(1, verified[:, None]).log().sum()) for column in columns]
-    best = max(range(len(tried)), key=likelihood.__getitem__)
+    best = max(range(len(tried)), key=lambda place: likelihood[place] - tried[place][0].handicap)
     prior, strength = tried[best]
-    return (counts + strength * prior) / (counts.sum(1, keepdim=True) + strength), columns[best]
+    return (counts + strength * prior.matrix) / (counts.sum(1, keepdim=True) + strength), columns[best]
+
+
+class Prior(NamedTuple):
+    """What counts are smoothed towards."""
+
+    matrix: Tensor  # (classes, classes)
+    columns: Tensor  # (n, classes) that of each sample's given label, where the sample is not counted
+    handicap: float = 0.0  # in nats
 
 
 def _without_each(counts: Tensor, prior: Tensor, strength: float, given: Tensor, verified: Tensor) -> Tensor:
-    """T[·, given] of every sample, where the sample itself is not counted."""
+    """T[·, given] of every sample, where the sample itself is not counted; `prior` is (n, classes), also per sample."""
     totals = counts.sum(1)
-    columns = ((counts + strength * prior) / (totals[:, None] + strength)).T[given]
-    own = (counts[verified, given] - 1 + strength * prior[verified, given]) / (totals[verified] - 1 + strength)
-    columns[torch.arange(len(given)), verified] = own
+    columns = (counts.T[given] + strength * prior) / (totals + strength)
+    each = torch.arange(len(given))
+    own = (counts[verified, given] - 1 + strength * prior[each, verified]) / (totals[verified] - 1 + strength)
+    columns[each, verified] = own
     return columns.clamp_min(1e-6)
+
+
+def _pooled_without_each(counts: Tensor, given: Tensor, verified: Tensor) -> Tensor:
+    """(n, classes) the pooled matrix's column of the given label of every sample, where the sample is not counted."""
+    right = (given == verified).to(counts.dtype)
+    stay = (counts.diagonal().sum() - right + 1) / (counts.sum() - 1 + 2)
+    wrong = counts.sum(0) - counts.diagonal() + 1
+    own, total = wrong[given] - (1 - right), wrong.sum() - (1 - right)
+    columns = ((1 - stay) * own)[:, None] / (total[:, None] - wrong)
+    columns[torch.arange(len(given)), given] = stay
+    return columns

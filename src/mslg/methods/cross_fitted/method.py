@@ -231,7 +231,7 @@ class CrossFitted(FoldNetworks):
         self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
         self.predict_training(NETWORKS[0], data, also=rows.add)
         self._estimate_noise(data, samples, start, NETWORKS[0])
-        if ridge := rows.fit(self.table.given, self.fold, self.transition, self.task.seed):
+        if ridge := rows.fit(self.table.given, self.fold, self.transition):
             self._predict_by(ridge, rows, data)
             shares = self.offset.clone()  # what regression says about them follows the given labels
             self._estimate_noise(data, samples, start, (*NETWORKS[0], "ridge"))
@@ -262,7 +262,7 @@ class CrossFitted(FoldNetworks):
         log_probs = self.table_of("noisy")[own].cpu().float()
         self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
         self.transition.copy_(matrix)
-        if ridge := rows.fit(self.table.given, self.fold, self.transition, self.task.seed):
+        if ridge := rows.fit(self.table.given, self.fold, self.transition):
             self._predict_by(ridge, rows, data)
 
     # Stage 2: networks that know the transition matrix

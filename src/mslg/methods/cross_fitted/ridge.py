@@ -1,12 +1,13 @@
 """Ridge regression in closed form, of labels that it corrects itself by expectation maximisation:
 
     W      the solution of a ridge regression of q on features of the inputs
-    p_j    softmax(s · W features_j), the sharpness s that makes the given labels most likely through T
+    p_j    softmax(s · W features_j), W without sample j, the sharpness s that makes given labels most likely through T
     q_j    ∝ p_j T[·, given_j], which the next W is fitted to
 
 One solution per fold, of the samples outside it, predicts the fold. The kind of features (the inputs themselves, or
-random Fourier features of a Gaussian kernel: Rahimi and Recht 2007), the penalty and the number of rounds are those
-with which given labels of samples that were not fitted are most likely, so no clean sample is needed to choose them.
+those of a Gaussian kernel by some of the samples: Williams and Seeger 2001), the penalty and the number of rounds are
+those with which given labels of samples that were not fitted are most likely, so no clean sample is needed to choose
+them.
 
 It costs a small fraction of a network's training, and on features of a pretrained network, tables and small images it
 predicts labels better than networks that are trained for as short as those of the first stages are.
@@ -22,24 +23,44 @@ import torch
 from torch import Tensor
 
 from ...data.batch import Batch, Inputs
-from ...runtime.distributed import averaged, ranks
-from ...runtime.seeds import generator
+from ...runtime.distributed import averaged, gathered, ranks
 
 COLUMNS = 1536  # of an input at most: the cost of a solution is cubic
 VALUES = 2**26  # of inputs that are kept to be fitted; of more samples, some are left out
-FOURIER = 384  # random Fourier features
-NARROW = 512  # columns up to which they are tried
-SQUARED_WIDTH = 1.0  # of their kernel, times half the mean squared distance of two samples
+LANDMARKS = 512  # samples whose kernels are the features, about
+NARROW = 512  # columns up to which a kernel is tried
+SQUARED_WIDTH = 1.0  # of the kernel, times half the mean squared distance of two samples
+JITTER = 1e-4  # added to the kernel of a landmark with itself: copies would make the matrix singular
 CHOSEN_ON = 2500  # samples that features, penalty and rounds are chosen on, about
 PENALTIES = (1e-3, 1e-2, 3e-2)  # times a tenth of the features' sum of squares
 HELD_OUT = 2  # folds, whose given labels decide
 LEAST_ROUNDS = 3
-ROUNDS = 6  # of expectation maximisation, at most
+ROUNDS = 8  # of expectation maximisation, at most
 SHARPNESS = torch.logspace(0, 7, 15, base=2.0, dtype=torch.float64)  # of scores as logits, tried at first
 NEARBY = torch.logspace(-0.5, 0.5, 5, base=2.0, dtype=torch.float64)  # later, times the one before
 SHARPENED_ON = 500  # samples, about
+MOST_LEVERAGE = 0.99
 DECONVOLVED = 8  # steps of the first estimate; more follow the errors of the probabilities
 MANY_CLASSES = 200  # from which on none of this is done: its cost is quadratic in classes
+
+
+class Kernel(NamedTuple):
+    """A Gaussian kernel by some samples: its features are a linear function of their kernels, and have the products
+    that the kernel has between these samples."""
+
+    landmarks: Tensor  # (landmarks, columns)
+    whitening: Tensor  # (landmarks, landmarks)
+
+    @classmethod
+    def of(cls, landmarks: Tensor) -> Kernel:
+        kernel = gaussian(landmarks, landmarks).double()
+        lower = torch.linalg.cholesky(kernel + JITTER * torch.eye(len(kernel)).to(kernel))
+        unit = torch.eye(len(kernel)).to(kernel)
+        return cls(landmarks, torch.linalg.solve_triangular(lower, unit, upper=False).T.to(landmarks))
+
+    def features(self, rows: Tensor) -> Tensor:
+        """(n, landmarks)."""
+        return gaussian(rows, self.landmarks) @ self.whitening.to(rows)
 
 
 class Ridge(NamedTuple):
@@ -47,7 +68,7 @@ class Ridge(NamedTuple):
 
     mean: Tensor = torch.empty(0)  # (columns,) of the inputs
     scale: Tensor = torch.empty(0)  # ()
-    frequencies: Tensor = torch.empty(0, 0)  # (columns, FOURIER / 2), or none: then the features are the inputs
+    kernel: Kernel | None = None  # or the features are the inputs
     solutions: Tensor = torch.empty(0, 0, 0)  # (folds, features, classes), the sharpness in it
     offsets: Tensor = torch.empty(0, 0)  # (folds, classes)
 
@@ -58,7 +79,7 @@ class Ridge(NamedTuple):
         """(n, classes) log-probabilities of true labels, each by the solution without its fold."""
         rows = as_rows(inputs)
         assert rows is not None
-        features = features_of((rows - self.mean.to(rows)) / self.scale.to(rows), self.frequencies)
+        features = features_of((rows - self.mean.to(rows)) / self.scale.to(rows), self.kernel)
         logits = self.offsets[fold].clone()
         for number, solution in enumerate(self.solutions):
             own = (fold == number).nonzero().flatten()
@@ -99,7 +120,7 @@ class RidgeSamples:
         whole = bool(self._rows) and self._samples * self._rows[0].shape[1] <= VALUES
         return list(zip(self._index, self._rows, strict=True)) if whole else []
 
-    def fit(self, given: Tensor, fold: Tensor, transition: Tensor, seed: int) -> Ridge:
+    def fit(self, given: Tensor, fold: Tensor, transition: Tensor) -> Ridge:
         """Fit the samples, each fold by the others. `given` and `fold` are of all samples of the source."""
         if not self._usable or not self._rows or len(transition) >= MANY_CLASSES:
             return Ridge()
@@ -110,12 +131,12 @@ class RidgeSamples:
             return Ridge()
         rows = (rows - mean.to(rows)) / scale.to(rows)
         few = (index % max(1, self._samples // CHOSEN_ON) == 0).nonzero().flatten()
-        kinds = [rows.new_empty(rows.shape[1], 0)]
+        kinds: list[Kernel | None] = [None]
         if rows.shape[1] <= NARROW:
-            kinds.append(fourier(rows.shape[1], seed).to(rows))
+            kinds.append(Kernel.of(_landmarks(rows, index, self._samples)))
         sharpened = index % max(1, self._samples // SHARPENED_ON) == 0
 
-        def problem(kind: Tensor, chosen: Tensor | slice) -> Problem:
+        def problem(kind: Kernel | None, chosen: Tensor | slice) -> Problem:
             features = features_of(rows[chosen], kind)
             return Problem(features, label[chosen], fold[chosen], folds, sharpened[chosen], transition)
 
@@ -173,12 +194,13 @@ class Problem:
         unit = torch.eye(len(self._transition), dtype=torch.float64, device=label.device)
         sums = averaged([features.sum(0, dtype=torch.float64)])[0]
         columns, target, found = self._transition.T[label], unit[label], []
+        leverage = leverage_of(features, factor)
         sharpness = torch.ones((), dtype=torch.float64)
         for number in range(count):
             counts, products = averaged([target.sum(0), (features.T @ target.to(features)).double()])
             shares = counts / counts.sum()
             solution = torch.cholesky_solve(products - sums[:, None] * shares, factor)
-            scores = _scores(features, solution) + shares
+            scores = without_each(_scores(features, solution), target - shares, leverage) + shares
             tried = SHARPNESS if number < 2 else NEARBY * sharpness
             sharpness = _sharpness(scores[some], label[some], self._transition if number else unit, tried)
             found.append((sharpness * solution, sharpness * shares))
@@ -197,18 +219,33 @@ def as_rows(inputs: Inputs) -> Tensor | None:
     return rows if 0 < rows.shape[1] <= COLUMNS else None
 
 
-def features_of(rows: Tensor, frequencies: Tensor) -> Tensor:
-    """The rows and a constant; with frequencies, their random Fourier features."""
-    if not frequencies.shape[1]:
-        return torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
-    angles = rows @ frequencies.to(rows)
-    return torch.cat([angles.cos(), angles.sin()], 1)
+def features_of(rows: Tensor, kernel: Kernel | None) -> Tensor:
+    """The features by a kernel, or the rows and a constant."""
+    return torch.cat([rows, rows.new_ones(len(rows), 1)], 1) if kernel is None else kernel.features(rows)
 
 
-def fourier(columns: int, seed: int) -> Tensor:
-    """(columns, FOURIER / 2) frequencies of a Gaussian kernel on rows of unit variance."""
-    random = torch.randn(columns, FOURIER // 2, generator=generator(seed, "fourier"), dtype=torch.float64)
-    return random / math.sqrt(SQUARED_WIDTH * columns)
+def gaussian(rows: Tensor, others: Tensor) -> Tensor:
+    """(n, others) a Gaussian kernel on rows of unit variance."""
+    return torch.cdist(rows, others).square().div(-2 * SQUARED_WIDTH * rows.shape[1]).exp()
+
+
+def _landmarks(rows: Tensor, index: Tensor, samples: int) -> Tensor:
+    """(landmarks, columns) some of the samples of all processes."""
+    kept = (index % max(1, -(-samples // LANDMARKS)) == 0).nonzero().flatten()
+    order = gathered(index[kept]).argsort()
+    return gathered(rows[kept])[order]
+
+
+def leverage_of(features: Tensor, factor: Tensor) -> Tensor:
+    """(n, 1) how much each sample's own target counts in its score; `factor` is Cholesky's, of the features' squares,
+    their mean over processes, and the penalty."""
+    spread = torch.linalg.solve_triangular(factor.to(features), features.T, upper=False)
+    return (spread.square().sum(0) / ranks()).clamp_max(MOST_LEVERAGE).double()[:, None]
+
+
+def without_each(scores: Tensor, target: Tensor, leverage: Tensor) -> Tensor:
+    """(n, classes) the score of each sample by a solution without it: one that has seen its label agrees with it."""
+    return (scores - leverage * target) / (1 - leverage)
 
 
 def deconvolved_rows(given: Tensor, transition: Tensor) -> Tensor:
