@@ -128,7 +128,7 @@ def smoothed_by_best_prior(
     priors = [pooled]
     if estimate is not None:
         others = [Prior(each, each.T[given]) for each in (estimate, pool(MANY * estimate))]
-        priors += [*others, *(Prior(*((a + b) / 2 for a, b in zip(pooled, each, strict=True))) for each in others)]
+        priors += [*others, *(pooled.halfway(each) for each in others)]
     tried = [(prior, strength) for prior in priors for strength in STRENGTHS[3:]]
     columns = [_without_each(counts, prior.columns, strength, given, verified) for prior, strength in tried]
     likelihood = [float(column.gather(1, verified[:, None]).log().sum()) for column in columns]
@@ -143,6 +143,11 @@ class Prior(NamedTuple):
     matrix: Tensor  # (classes, classes)
     columns: Tensor  # (n, classes) that of each sample's given label, where the sample is not counted
     handicap: float = 0.0  # in nats
+
+    def halfway(self, other: Prior) -> Prior:
+        """The mean of two."""
+        matrix, columns = (self.matrix + other.matrix) / 2, (self.columns + other.columns) / 2
+        return Prior(matrix, columns, (self.handicap + other.handicap) / 2)
 
 
 def _without_each(counts: Tensor, prior: Tensor, strength: float, given: Tensor, verified: Tensor) -> Tensor:

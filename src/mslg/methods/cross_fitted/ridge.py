@@ -240,7 +240,8 @@ def leverage_of(features: Tensor, factor: Tensor) -> Tensor:
     """(n, 1) how much each sample's own target counts in its score; `factor` is Cholesky's, of the features' squares,
     their mean over processes, and the penalty."""
     spread = torch.linalg.solve_triangular(factor.to(features), features.T, upper=False)
-    return (spread.square().sum(0) / ranks()).clamp_max(MOST_LEVERAGE).double()[:, None]
+    leverage: Tensor = spread.square().sum(0) / ranks()
+    return leverage.clamp_max(MOST_LEVERAGE).double().unsqueeze(1)
 
 
 def without_each(scores: Tensor, target: Tensor, leverage: Tensor) -> Tensor:
