@@ -15,7 +15,7 @@ from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
-from mslg.methods.cross_fitted.estimates import class_shares, expectation_maximisation, shrunk_shares, stacked
+from mslg.methods.cross_fitted.estimates import evidence_of_shift, expectation_maximisation, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
@@ -127,20 +127,33 @@ def test_expectation_maximisation_recovers_the_noise() -> None:
     assert (found - counts / counts.sum(1, keepdim=True)).abs().max() < 0.06
 
 
-def test_class_shares_of_clean_samples_are_followed_as_far_as_chance_does_not_explain_them() -> None:
+def test_another_class_share_is_believed_as_far_as_chance_does_not_explain_it() -> None:
+    """Also where predictions are biased, as those of networks of noisy labels are."""
     random = torch.Generator().manual_seed(0)
-    given = torch.arange(6000) % 10
-    for size in (10, 20, 100):  # a random draw: its shares are chance, and as far away as chance makes them
-        drawn = given[torch.randperm(6000, generator=random)[:size]]
-        shares, kept = shrunk_shares(drawn, given, 10)
-        assert kept < 0.6
-        off = (shares / class_shares(given, 10)).log().abs().max()
-        assert off < 0.6 * (class_shares(drawn, 10) / class_shares(given, 10)).log().abs().max()
+    biased = torch.full((10, 10), 0.03, dtype=torch.float64).fill_diagonal_(0.4)
+    biased[:, 0] += 0.33
+    true = torch.arange(6000) % 10
+    believed = []
+    for draw in range(30):
+        chosen = true[torch.randperm(6000, generator=random)[: (20, 50, 100)[draw % 3]]]
+        believed.append(evidence_of_shift(biased[chosen], biased[true].mean(0)))
+    assert max(believed) < 0.3  # random draws: their shares are chance
     uneven = torch.cat([torch.zeros(900, dtype=torch.int64), torch.arange(1, 10).repeat(12)])
     balanced = torch.arange(10).repeat(30)  # drawn class by class from an uneven set
-    shares, kept = shrunk_shares(balanced, uneven, 10)
-    assert kept > 0.95
-    assert float(shares[0]) == pytest.approx(0.1, rel=0.1)
+    assert evidence_of_shift(biased[balanced], biased[uneven].mean(0)) > 0.7
+    sure = torch.eye(10, dtype=torch.float64)
+    assert evidence_of_shift(sure[balanced], sure[uneven].mean(0)) > 0.95
+
+
+def test_without_evidence_of_a_shift_the_matrix_does_not_depend_on_class_shares() -> None:
+    random = torch.Generator().manual_seed(0)
+    given = torch.randint(4, (400,), generator=random)
+    probs = torch.rand(400, 4, generator=random, dtype=torch.float64).softmax(1)
+    start = 0.6 * torch.eye(4, dtype=torch.float64) + 0.1
+    several = [torch.tensor(shares, dtype=torch.float64) for shares in ([0.25] * 4, [0.4, 0.3, 0.2, 0.1])]
+    for shifted, same in ((0.0, True), (1.0, False)):
+        one, other = (expectation_maximisation(lambda: [(given, probs)], start, each, shifted)[0] for each in several)
+        assert torch.allclose(one, other) == same
 
 
 def test_fine_tuning_that_makes_networks_worse_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,11 @@ from mslg.methods.cross_fitted.ridge import (
 CLASSES, FOLDS = 3, 4
 
 
+@pytest.fixture(autouse=True)
+def _double(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "PRECISION", torch.float64)
+
+
 def noisy(samples: int = 600, wrong: float = 0.5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Inputs around the centres of their classes, true and given labels, and the transition matrix."""
     random = torch.Generator().manual_seed(0)

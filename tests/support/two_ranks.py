@@ -21,6 +21,7 @@ from mslg.data.samples import Samples
 from mslg.data.source import make_source
 from mslg.data.splits import Splits
 from mslg.methods import METHODS
+from mslg.methods.cross_fitted import ridge
 from mslg.runtime import distributed
 from mslg.training.loop import Position, train
 from mslg.training.method import Method, Task
@@ -132,6 +133,7 @@ def differences(name: str) -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    ridge.PRECISION = torch.float64  # as the networks are
     with distributed.process_group(torch.device("cpu")):
         found = {name: differences(name) for name in sys.argv[1:]}
         if distributed.is_main_process():

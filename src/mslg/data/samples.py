@@ -16,6 +16,7 @@ from .source import Source
 from .stores import InputStore, TensorStore
 
 CPU = torch.device("cpu")
+FEWEST = 2  # samples of a class, for a network to know it
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class Samples:
         """The samples at these positions of the selection."""
         given = None if self.given is None else self.given[positions]
         return Samples(self.store, self.index[positions], self.label[positions], given, self.origin)
+
+    def has_every_class(self, classes: int) -> bool:
+        """Whether there are a few labels of each class: networks exclude a class that they have not seen."""
+        return int(torch.bincount(self.label, minlength=classes).min()) >= FEWEST
 
     def pairs(self) -> tuple[Tensor, Tensor] | None:
         """(given, verified) labels of the samples that have both; None if there are none."""

@@ -20,7 +20,6 @@ from ...training.stacking import fit_weights, floored
 EM_STEPS = 30
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 RIDGE = 0.3  # of the weights: with 1.0, 50 clean samples hardly turn networks of misleading labels down
-FEWEST = 2  # clean samples of every class with which networks of these alone are listened to
 
 
 class CleanPredictions(NamedTuple):
@@ -56,22 +55,25 @@ def class_shares(label: Tensor, classes: int) -> Tensor:
     return (torch.bincount(label, minlength=classes).double() + 1) / (len(label) + classes)
 
 
-def shrunk_shares(label: Tensor, given: Tensor, classes: int) -> tuple[Tensor, float]:
-    """(classes,) shares of the clean samples' classes, as far from those of given labels as chance does not explain;
-    how much of the way that is, from 0 to 1: the estimate of James and Stein, the distance by likelihood ratio."""
-    clean, noisy = (class_shares(each, classes) for each in (label, given))
-    distance = 2 * len(label) * float((clean * (clean / noisy).log()).sum())
-    kept = max(0.0, 1 - (classes - 1) / max(distance, 1e-12))
-    return (kept * clean.log() + (1 - kept) * noisy.log()).softmax(0), kept
+def evidence_of_shift(clean: Tensor, noisy: Tensor) -> float:
+    """How much of the difference between the class shares of clean and noisy samples chance does not explain, from 0 to
+    1: the estimate of James and Stein. Predictions by networks that have seen neither have the same mean on both,
+    however wrong they are, unless the shares differ; given labels have not, where noise prefers some classes.
 
-
-def knows_every_class(label: Tensor, classes: int) -> bool:
-    """Whether networks of these clean samples alone can tell all classes: one that they have not seen, they exclude."""
-    return int(torch.bincount(label, minlength=classes).min()) >= FEWEST
+    Args:
+        clean: (n, classes) predicted probabilities of the clean samples.
+        noisy: (classes,) the mean of those of the noisy ones.
+    """
+    variance = noisy * (1 - noisy) / len(clean)  # at most: of predictions that are certain
+    distance = float(((clean.mean(0) - noisy) ** 2 / variance.clamp_min(1e-12)).sum())
+    return max(0.0, 1 - (len(noisy) - 1) / max(distance, 1e-12))
 
 
 def expectation_maximisation(
-    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], transition: Tensor, clean_shares: Tensor
+    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+    transition: Tensor,
+    clean_shares: Tensor,
+    shifted: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The transition matrix under which the given labels are most likely, and the class shares under which the
     predictions are: shares fitted to the given labels too would follow noise that depends on the inputs.
@@ -80,15 +82,15 @@ def expectation_maximisation(
         pieces: the given labels of this rank's samples and their predicted probabilities, piece by piece.
         transition: (classes, classes) to start from.
         clean_shares: (classes,) under which the predictions were made.
+        shifted: how much of another share is believed, from 0 to 1.
     """
     classes = len(clean_shares)
     shares = from_inputs = clean_shares
     for _ in range(EM_STEPS):
         joint, counts = (torch.zeros(*shape, dtype=torch.float64) for shape in ((classes, classes), (classes,)))
         for given, probs in pieces():
-            like = probs / clean_shares
-            joint.index_add_(0, given, _normalised(like * shares * transition.T[given]))
-            counts += _normalised(like * from_inputs).sum(0)
+            joint.index_add_(0, given, _normalised(probs * (shares / clean_shares) ** shifted * transition.T[given]))
+            counts += _normalised(probs * (from_inputs / clean_shares)).sum(0)
         joint, counts = (total * ranks() for total in averaged([joint.T.contiguous(), counts]))  # (true, given)
         shares, from_inputs = ((each + 1) / (each.sum() + classes) for each in (joint.sum(1), counts))
         transition = (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
@@ -96,7 +98,7 @@ def expectation_maximisation(
 
 
 def estimated_noise(
-    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], start: Tensor, samples: Samples, given: Tensor
+    pieces: Callable[[], Iterable[tuple[Tensor, Tensor]]], start: Tensor, samples: Samples, clean: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The transition matrix, and (classes,) the logarithm of the noisy samples' class shares over the clean ones'.
 
@@ -104,13 +106,16 @@ def estimated_noise(
         pieces: as above.
         start: (classes, classes) where expectation maximisation starts.
         samples: the clean samples.
-        given: labels of all training samples.
+        clean: (n, classes) predicted probabilities of these.
     """
-    shares, kept = shrunk_shares(samples.label, given, len(start))
-    matrix, found = expectation_maximisation(pieces, start, shares)
+    shares = class_shares(samples.label, len(start))
+    total = sum((probs.sum(0) for _, probs in pieces()), torch.zeros(len(start), dtype=torch.float64))
+    total = averaged([total])[0]
+    shifted = evidence_of_shift(clean, total / total.sum())
+    matrix, found = expectation_maximisation(pieces, start, shares, shifted)
     if (pairs := samples.pairs()) is not None:
         matrix = smoothed_by_best_prior(*pairs, len(start), matrix)[0]
-    return matrix, kept * (found / shares).log()
+    return matrix, shifted * (found / shares).log()
 
 
 def noise_from_tables(
@@ -119,7 +124,6 @@ def noise_from_tables(
     samples: Samples,
     given: Tensor,
     own: Tensor,
-    train: Tensor,
     start: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The transition matrix and class shares, as above, from several predictions weighed by clean samples.
@@ -130,21 +134,22 @@ def noise_from_tables(
         samples: the clean samples.
         given: labels of all samples of the source.
         own: the index of the training samples of this process.
-        train: the index of all training samples.
         start: (classes, classes) where expectation maximisation starts.
     """
-    weights = torch.ones(1, dtype=torch.float64)
+    weights, clean = torch.ones(1, dtype=torch.float64), floored(clean)
     if len(tables) > 1:
-        weights = fit_weights(floored(clean), samples.label, centre=(1 / len(tables),) * len(tables))
+        weights = fit_weights(clean, samples.label, centre=(1 / len(tables),) * len(tables))
+
+    def combined(logs: Tensor) -> Tensor:
+        return (weights[:, None, None] * logs).sum(0).softmax(1)
 
     def pieces() -> Iterable[tuple[Tensor, Tensor]]:
         for index in pieces_of(own, len(start)):
-            logs = torch.stack([table[index].cpu().double() for table in tables])
-            yield given[index], (weights[:, None, None] * logs).sum(0).softmax(1)
+            yield given[index], combined(torch.stack([table[index].cpu().double() for table in tables]))
 
     small = len(given) * len(start) <= HELD
     held = list(pieces()) if small else []
-    return estimated_noise((lambda: held) if small else pieces, start, samples, given[train])
+    return estimated_noise((lambda: held) if small else pieces, start, samples, combined(clean))
 
 
 def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
@@ -173,7 +178,7 @@ def stacked(
         (5,) weights, the last of the given label; and (n, classes) combined log-probabilities, in which no clean sample
         that was fitted is weighed by its own label: the weights are those without its fold.
     """
-    used = torch.tensor([1.0, float(knows_every_class(samples.label, len(transition))), 1.0, float(ridge)])
+    used = torch.tensor([1.0, float(samples.has_every_class(len(transition))), 1.0, float(ridge)])
     logs = logs * used[:, None, None]
     centre = [*(used / used.sum()).tolist(), 1.0]  # before any evidence; one that is not used has no weight
     features = logs[:, : len(samples)]

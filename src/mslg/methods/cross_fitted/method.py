@@ -46,7 +46,6 @@ from .estimates import (
     check_clean_set,
     chosen_as_clean,
     first_matrix,
-    knows_every_class,
     noise_from_tables,
     one_hot,
     stacked,
@@ -222,7 +221,7 @@ class CrossFitted(FoldNetworks):
         self.go_back_to_best("noisy")
         predicted = self.predict_clean("noisy", data, samples, out_of_fold=False).exp()
         start = first_matrix(samples, predicted, self.task.classes)
-        if knows_every_class(samples.label, self.task.classes):
+        if samples.has_every_class(self.task.classes):
             steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
             self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
             self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
@@ -239,10 +238,10 @@ class CrossFitted(FoldNetworks):
 
     def _estimate_noise(self, data: Splits, samples: Samples, start: Tensor, names: Sequence[str]) -> None:
         """Estimate the transition matrix and the class shares from these predictions."""
-        used = [name for name in names if name != "clean" or knows_every_class(samples.label, self.task.classes)]
+        used = [name for name in names if name != "clean" or samples.has_every_class(self.task.classes)]
         clean = torch.stack([self.clean_predictions[name][: len(samples)] for name in used])
         tables, given = [self.table_of(name) for name in used], self.task.given
-        matrix, offset = noise_from_tables(tables, clean, samples, given, data.own(), data.train.index, start)
+        matrix, offset = noise_from_tables(tables, clean, samples, given, data.own(), start)
         self.transition.copy_(matrix)
         self.offset.copy_(offset)
 

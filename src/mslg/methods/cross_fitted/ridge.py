@@ -25,6 +25,7 @@ from torch import Tensor
 from ...data.batch import Batch, Inputs
 from ...runtime.distributed import averaged, gathered, ranks
 
+PRECISION = torch.float32  # of features and their products; solutions are found in float64
 COLUMNS = 1536  # of an input at most: the cost of a solution is cubic
 VALUES = 2**26  # of inputs that are kept to be fitted; of more samples, some are left out
 LANDMARKS = 512  # samples whose kernels are the features, about
@@ -215,7 +216,7 @@ def as_rows(inputs: Inputs) -> Tensor | None:
     """(n, columns) inputs as vectors, if they are tensors of not too many floating-point numbers."""
     if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
         return None
-    rows = inputs.flatten(1)
+    rows = inputs.flatten(1).to(PRECISION)
     return rows if 0 < rows.shape[1] <= COLUMNS else None
 
 
