@@ -184,7 +184,7 @@ def held_out_of_train(source: Source, count: int, seed: int) -> tuple[Source, So
     Returns:
         The remaining training samples, and the held-out ones.
     """
-    labels = _verified_labels(source, "test")
+    labels = verified_labels(source, "test")
     if not 0 < count < int((labels >= 0).sum()):
         raise ValueError(f"{count} test samples were requested; from 1 to {int((labels >= 0).sum()) - 1} are possible")
     chosen = balanced(labels, count, len(source.classes), derive(seed, "test from train"))
@@ -197,18 +197,23 @@ def _all_verified(source: Source) -> bool:
     return source.verified_label is not None and bool((source.verified_label >= 0).all())
 
 
-def _verified_labels(source: Source, part: str = "clean") -> Tensor:
+def verified_labels(source: Source, part: str = "clean") -> Tensor:
+    """The verified labels, of which a number of samples was asked for."""
     if source.verified_label is not None:
         return source.verified_label
-    otherwise = ', or use clean="auto"' if part == "clean" else ""
+    otherwise = (
+        ', check 100 random samples first (mslg start DATA), or pass clean="auto" (--clean auto)'
+        if part == "clean"
+        else ""
+    )
     raise ValueError(
         f"a number of {part} samples was requested, but the data has no verified labels; "
-        f"pass a separate {part} set, or add verified labels (-1 where unknown){otherwise}"
+        f"pass a separate {part} set, add verified labels (-1 where unknown){otherwise}"
     )
 
 
 def _take_verified(source: Source, count: int, seed: int) -> Tensor:
-    labels = _verified_labels(source)
+    labels = verified_labels(source)
     available = int((labels >= 0).sum())
     if not 0 < count <= available:
         raise ValueError(f"{count} clean samples were requested; from 1 to {available} are possible")

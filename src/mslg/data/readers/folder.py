@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..images import EXTENSIONS, HEIC, UNREAD, reads_heic
+from ..images import DECODERS, EXTENSIONS, UNREAD
 from .bundle import Bundle
 from .from_table import image_bundle
 from .options import Reading
@@ -57,11 +57,12 @@ def readable(names: list[str], path: Path) -> list[str]:
         files = "1 file" if len(other) == 1 else f"{len(other)} files"
         log.warning("%s: %s left out, of a format that is not read (%s); convert to JPEG", path, files, other[0])
         names = [name for name in names if name not in set(other)]
-    heic = [name for name in names if name.lower().endswith(HEIC)]
-    if not heic or reads_heic():
-        return names
-    log.warning("%s: %d HEIC photos are left out; to read them: pip install 'mslg[heic]'", path, len(heic))
-    return [name for name in names if name not in set(heic)]
+    for kind, extensions, is_here, install in DECODERS:
+        left_out = {name for name in names if name.lower().endswith(extensions)}
+        if left_out and not is_here():
+            log.warning("%s: %d %s photos are left out; to read them: %s", path, len(left_out), kind, install)
+            names = [name for name in names if name not in left_out]
+    return names
 
 
 def images_below(top: Path) -> Iterator[str]:
