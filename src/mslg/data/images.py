@@ -75,10 +75,13 @@ def reads_avif() -> bool:
     return "avif" in features.modules and bool(features.check("avif"))
 
 
-DECODERS = (  # name, extensions, whether it is here, and how to get it
-    ("HEIC", HEIC, reads_heic, "pip install 'mslg[heic]'"),
-    ("AVIF", AVIF, reads_avif, "pip install 'pillow>=11.3'"),
-)
+def missing_decoder(name: str) -> tuple[str, str] | None:
+    """The format of a file whose decoder is not installed, and how to install it; None if it can be read."""
+    if name.lower().endswith(HEIC) and not reads_heic():
+        return "HEIC", "pip install 'mslg[heic]'"
+    if name.lower().endswith(AVIF) and not reads_avif():
+        return "AVIF", "pip install 'pillow>=11.3'"
+    return None
 
 
 @contextmanager
@@ -217,8 +220,6 @@ def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, UnidentifiedImageError):
-        for name, extensions, is_here, install in DECODERS:
-            if path.suffix.lower() in extensions and not is_here():
-                return f"a photo in {name}: {install}"
-        return "not an image"
+        missing = missing_decoder(path.name)
+        return "not an image" if missing is None else f"{missing[0]}; to read it: {missing[1]}"
     return str(error) or type(error).__name__

@@ -67,7 +67,7 @@ def make_splits(
     verified: Samples | None = None
     if isinstance(clean, int):
         chosen = _take_verified(noisy, clean, seed)
-        labels = _verified_labels(noisy)[chosen]
+        labels = verified_labels(noisy)[chosen]
         verified = Samples(noisy.store, chosen, labels, noisy.label[chosen], noisy)
         train = train.at(_complement(len(noisy), chosen))
     elif clean is not None:

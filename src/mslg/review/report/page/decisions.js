@@ -31,9 +31,13 @@ const storage = {
 // Where the page comes from `mslg review`, every change goes to its server at once, and is sent again until it arrived.
 const remote = {
   token: document.querySelector('meta[name="mslg-token"]')?.content,
+  file: document.querySelector('meta[name="mslg-file"]')?.content ?? "",
   waiting: [],
   changes: 0,
   problem: false,
+  saves() {
+    return Boolean(this.token) && !this.problem;
+  },
   push(rows) {
     if (!this.token) return;
     this.changes += 1;
@@ -62,6 +66,7 @@ const remote = {
     try {
       const answer = await fetch("/decisions", { headers: { "X-Token": this.token } });
       const rows = answer.ok ? await answer.json() : null;
+      this.problem = !answer.ok;
       return this.changes === before ? rows : null; // what was decided meanwhile may not be in the answer
     } catch {
       this.problem = true;
