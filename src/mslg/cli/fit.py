@@ -88,9 +88,9 @@ def fit(
 
     Examples:
 
-    mslg fit data.npz --clean clean.npz -o runs/first
+    mslg fit photos/ --clean check/decisions.csv -o runs/first
 
-    mslg fit photos/ --clean verified/ -o runs/photos
+    mslg fit data.npz --clean clean.npz -o runs/second
 
     mslg fit digits --noise uniform --rate 0.4 --clean 100 -o runs/digits --epochs 20
 

@@ -280,7 +280,7 @@ def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Sa
     shared = {position: in_clean[name] for position, name in enumerate(noisy.ids) if name in in_clean}
     if not shared:
         return train, None
-    log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(shared))
+    log.info("%d samples are in both sets: moved to the clean set, with given and verified labels", len(shared))
     moved = torch.tensor(list(shared))
     given = torch.full((len(clean),), -1).scatter(0, torch.tensor(list(shared.values())), noisy.label[moved])
     return train.at(_complement(len(noisy), moved)), given

@@ -51,8 +51,8 @@ class ReviewServer(ThreadingHTTPServer):
             classes: the class names.
             decisions: the file to save decisions to.
             port: 0 for any free one.
-            audit: samples that were drawn at random; decisions about them are also saved to audit.csv beside the others,
-                as they alone say how many labels are wrong.
+            audit: samples that were drawn at random; decisions about them are also saved to audit.csv, beside the
+                others: they alone say how many labels are wrong.
         """
         super().__init__((HOST, port), Handler)
         self.token = secrets.token_urlsafe(24)

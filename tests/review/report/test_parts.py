@@ -94,5 +94,5 @@ def test_labels_of_the_axes_are_inside() -> None:
     for text in ElementTree.fromstring(chart.svg()).iter("text"):
         length = 9 * len(text.text or "")
         left = {"end": 1.0, "middle": 0.5}[text.attrib["text-anchor"]] * length
-        assert -1 <= float(text.attrib["x"]) - left, text.text
+        assert float(text.attrib["x"]) - left >= -1, text.text
         assert float(text.attrib["x"]) - left + length <= 560, text.text

@@ -27,7 +27,7 @@ function drawAudit(review) {
   byId("save-audit").hidden = review.part !== "check" || remote.saves();
   byId("save-audit").disabled = !judged.length;
   byId("task").hidden = review.part === "review";
-  if (review.part === "next") byId("task").textContent = `Reviewing these ${count(data.next.length)} samples is expected to improve the model most, the first ones above all.`;
+  if (review.part === "next") byId("task").textContent = `Verified labels for these ${count(data.next.length)} samples are expected to improve the model most; the most useful come first.`;
   else byId("task").replaceChildren(found, ...(judged.length === data.audit.length ? nextStep() : []));
   byId("audit-summary").hidden = !known;
   byId("audit-summary").replaceChildren(...(known ? [`By your random check, ${found}`, ...(judged.length === data.audit.length ? nextStep() : [])] : []));

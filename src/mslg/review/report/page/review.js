@@ -138,12 +138,14 @@ class Review {
     byId("progress").value = reviewed;
     byId("reviewed").textContent = `${count(reviewed)} of ${count(this.selection.length)} reviewed`;
     byId("found").textContent = `${count(this.list.length)} ${this.list.length === 1 ? "sample" : "samples"} listed`;
-    byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
+    byId("review-title").textContent = { check: "Random check", next: "Review next", review: "Review" }[this.part];
     byId("precision").textContent = this.part === "review" ? this.precision() : "";
     drawAudit(this);
     const random = this.part === "check"; // nothing is suggested
     for (const id of ["bulk-accept", "filters"]) byId(id).hidden = random;
     byId("card").classList.toggle("random", random);
+    byId("depths").hidden = this.part !== "review";
+    byId("order").options[0].textContent = this.part === "next" ? "most useful first" : "worst first";
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
     for (const id of ["save-csv", "save-json"]) {
