@@ -54,7 +54,7 @@ def test_the_folder_of_a_check_is_a_clean_set(here: Path) -> None:
     early = mslg("check", "photos", "--clean", "check", cwd=here)
     assert early.returncode == 1
     assert "check has no decisions yet; check its samples: mslg review check" in early.stderr
-    (here / "check" / "decisions.csv").write_text("id,decision,label\nant/1.jpg,keep,ant\n")
+    (here / "check" / "decisions.csv").write_text("id,decision,label\nant/1.png,keep,ant\n")
     checked = mslg("check", "photos", "--clean", "check", cwd=here)
     assert checked.returncode == 0, checked.stderr
     assert "1 clean" in checked.stdout

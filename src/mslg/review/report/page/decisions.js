@@ -39,7 +39,7 @@ const remote = {
     return Boolean(this.token) && !this.problem;
   },
   push(rows) {
-    if (!this.token) return;
+    if (!this.token || !rows.length) return;
     this.changes += 1;
     this.waiting.push(...rows);
     this.send();
@@ -79,7 +79,7 @@ class Decisions {
   constructor(cards, key) {
     this.cards = new Map(cards.map((card) => [card.id, card]));
     this.key = key;
-    this.past = []; // of changes: each a list of [id, what was decided before]
+    this.past = []; // of changes: each a list of [id, what was decided before, what then]
     this.restore();
   }
 
@@ -100,21 +100,22 @@ class Decisions {
 
   // Changes are [card, kind, label]; together they are undone at once.
   decide(changes) {
-    this.past.push(changes.map(([card]) => [card.id, this.decided.get(card.id)]));
+    this.past.push(changes.map(([card, kind, label]) => [card.id, this.decided.get(card.id), { kind, label }]));
     for (const [card, kind, label] of changes) this.decided.set(card.id, { kind, label });
     this.save(changes.map(([card]) => card.id));
   }
 
-  // The card that was changed first, or null if there is nothing to undo.
+  // The card that was changed first, or null if there is nothing to undo. What another browser has decided since stays.
   undo() {
     const change = this.past.pop();
     if (!change) return null;
-    for (const [id, before] of change) {
+    const own = change.filter(([id, , then]) => this.decided.get(id)?.kind === then.kind && this.decided.get(id)?.label === then.label);
+    for (const [id, before] of own) {
       if (before) this.decided.set(id, before);
       else this.decided.delete(id);
     }
-    this.save(change.map(([id]) => id));
-    return this.cards.get(change[0][0]);
+    this.save(own.map(([id]) => id));
+    return this.cards.get((own[0] ?? change[0])[0]);
   }
 
   // What other browsers have decided, by way of the server.
