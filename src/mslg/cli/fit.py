@@ -296,10 +296,12 @@ def _print_summary(result: Any, output: Path) -> None:
 
 def _error_rate(stated: Mapping[str, Any], issues: int, verb: str, output: Path) -> Iterator[str]:
     """The number of wrong labels where it is known, and the precision of the flagged ones."""
+    from ..issues.statement import why_unknown
+
     if "count" not in stated or stated["basis"] != "pairs":
-        why = stated["why"] or "that takes clean samples with given and verified labels"
-        none = "" if issues else "this does not mean that all labels are right: "
-        yield f"{none}how many are wrong in total is unknown: {why}"
+        if not issues:
+            yield "none being flagged does not mean that all labels are right"
+        yield f"how many are wrong in total is unknown: {why_unknown(stated)}"
         yield f"to find out, check 100 random ones: mslg review {output}"
         return
     count, flagged = stated["count"], stated["flagged"]

@@ -81,7 +81,7 @@ def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
         run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
     )
     assert "30 of 60 labels look wrong" in page.text
-    assert "how many labels are wrong in total: this run has no estimate" in page.text
+    assert "how many labels are wrong in total: that takes clean samples with given and verified labels" in page.text
     assert "whether simpler training would have done as well: too few" in page.text
     assert "Did it help?" not in page.text
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 560, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 40  # room for ticks in the font of a phone
+DIGIT = 9  # width of a digit there
 DOTS = 60  # points up to which each has a marker
 
 
@@ -71,11 +72,8 @@ class Chart:
             for tick in ticks
         ]
         parts += [
-            Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                _at(min(across(x) + RIGHT, WIDTH) if _is_last(across(x)) else across(x)),
-                HEIGHT - BOTTOM + 17,
-                "end" if _is_last(across(x)) else "middle",
-                f"{x:,g}",
+            Markup('<text class="tick" x="{}" y="{}" text-anchor="middle">{}</text>').format(
+                _at(min(across(x), WIDTH - DIGIT * len(f"{x:,g}") / 2)), HEIGHT - BOTTOM + 17, f"{x:,g}"
             )
             for x in _places(sorted(set(xs)), log=self.log)
         ]
@@ -107,11 +105,6 @@ class Chart:
                     place, _at(x), _at(y), f"{series.name}, {self.across} {left:,g}: {self.words(right)}"
                 )
         return drawn
-
-
-def _is_last(x: float) -> bool:
-    """Whether a label centred here might be cut off at the right."""
-    return x > WIDTH - 2 * RIGHT
 
 
 def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ...issues.statement import why_unknown
 from .charts import Chart, Series
 from .report_data import ReportData
 
@@ -166,8 +167,8 @@ def missing(run: ReportData) -> list[str]:
         return []
     summary, found = run.summary, []
     errors = summary.get("label_errors") or {}
-    if not errors.get("count"):
-        found.append(f"how many labels are wrong in total: {errors.get('why') or 'this run has no estimate'}")
+    if not is_stated(run):
+        found.append(f"how many labels are wrong in total: {why_unknown(errors)}")
     of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls") and not of_issues:
