@@ -33,6 +33,8 @@ PICTURES = {
     "gravel": "gravel",
 }
 EACH, VERIFIED, WRONG, SIDE = 40, 60, 0.25, 192
+# The most frequent pair of classes, all of its samples selected.
+ONE_PAIR = "document.querySelector('[data-pair]').click(); document.getElementById('pick-all').click()"
 SCREENS = {"desktop": (1280, 860), "tablet": (820, 1100), "phone": (390, 800)}
 
 
@@ -59,12 +61,15 @@ def make_photos(folder: Path) -> None:
             photo.save(place / f"{number:03d}.jpg", quality=85)
 
 
-def take(browser: Any, page: Path, name: str, screen: str, theme: str, part: str) -> None:
-    """One picture of a part of the page."""
+def take(browser: Any, page: Path, name: str, screen: str, theme: str, part: str, actions: str = "") -> None:
+    """One picture of a part of the page, after some JavaScript."""
     width, height = SCREENS[screen]
     tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     tab.goto(f"{page.resolve().as_uri()}#{part}")
     tab.wait_for_timeout(300)
+    if actions:
+        tab.evaluate(actions)
+        tab.wait_for_timeout(300)
     tab.screenshot(path=IMAGES / f"{name}.jpg", type="jpeg", quality=70)
     tab.close()
 
@@ -95,6 +100,7 @@ def main() -> None:
         first, _ = write_start(open_named("photos").train, "photos", Path("check"))
         take(browser, first, "check-desktop-light", "desktop", "light", "check")
         take(browser, page, "next-desktop-light", "desktop", "light", "worth")
+        take(browser, page, "bulk-desktop-light", "desktop", "light", "review", ONE_PAIR)
         browser.close()
 
 

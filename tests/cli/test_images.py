@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from mslg.data.open import open_named
 from mslg.data.stores import Located
@@ -36,3 +37,24 @@ def test_an_image_folder_from_check_to_labels(tmp_path: Path) -> None:
     assert len(frame) == 24
     assert all((tmp_path / path).exists() for path in frame["path"])
     assert set(frame["given_label"]) == {"ant", "bee", "cat"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--clean", "verified", "--flag", "lots"), "flag is 'lots'; allowed are likelier, balanced, expected"),
+        (("--clean", "verified", "--flag", "fdr=2"), "fdr is 2.0; it must be between 0 and 1"),
+        (("--clean", "5"), "check 100 random samples first (mslg start DATA), or pass --clean auto"),
+        (("--clean", "verified", "-o", "old"), "resume it with --resume, replace it with --force, or name another"),
+    ],
+)
+def test_mistakes_are_told_before_photos_are_encoded(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    trees.image_folder(tmp_path / "photos", each=8)
+    trees.image_folder(tmp_path / "verified", each=2, start=100)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "something").touch()
+    done = mslg("fit", "photos", "-o", "run", *words, "--features", "cnn8", cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "encode" not in done.stderr, "which takes minutes"
+    assert "=True" not in done.stderr, "Python's words"

@@ -47,3 +47,14 @@ def test_the_page_of_a_run_is_not_replaced(here: Path) -> None:
     assert done.returncode == 1
     assert "run has a page that is not of mslg start; name another folder with -o" in done.stderr
     assert (here / "run" / "report.html").read_text() == "a run's"
+
+
+def test_the_folder_of_a_check_is_a_clean_set(here: Path) -> None:
+    assert mslg("start", "photos", "-o", "check", "--no-serve", cwd=here).returncode == 0
+    early = mslg("check", "photos", "--clean", "check", cwd=here)
+    assert early.returncode == 1
+    assert "check has no decisions yet; check its samples: mslg review check" in early.stderr
+    (here / "check" / "decisions.csv").write_text("id,decision,label\nant/1.png,keep,ant\n")
+    checked = mslg("check", "photos", "--clean", "check", cwd=here)
+    assert checked.returncode == 0, checked.stderr
+    assert "1 clean" in checked.stdout

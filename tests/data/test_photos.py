@@ -13,7 +13,6 @@ from PIL import Image
 from mslg.data import images
 from mslg.data.images import Frame, look, read
 from mslg.data.open import open_named, reading_of
-from mslg.data.readers import folder as folder_reader
 from mslg.data.source import make_source
 from mslg.issues.previews import preview_of
 
@@ -73,14 +72,25 @@ def test_jfif_is_read_and_heic_where_there_is_a_decoder(
         (tmp_path / name).mkdir()
         Image.new("RGB", (8, 8), "red").save(tmp_path / name / "1.jfif", "JPEG")
         (tmp_path / name / "2.HEIC").write_bytes(b"not really")
+        (tmp_path / name / "4.avif").write_bytes(b"not really")
         (tmp_path / name / "3.cr2").write_bytes(b"of a camera")
         (tmp_path / name / "notes.txt").write_text("no image")
-    monkeypatch.setattr(folder_reader, "reads_heic", lambda: False)
+    monkeypatch.setattr(images, "reads_heic", lambda: False)
+    monkeypatch.setattr(images, "reads_avif", lambda: False)
     assert len(open_named(str(tmp_path)).train) == 2
     assert "2 HEIC photos are left out; to read them: pip install 'mslg[heic]'" in caplog.text
+    assert "2 AVIF photos are left out; to read them: pip install 'pillow>=11.3'" in caplog.text
     assert "2 files left out, of a format that is not read (ant/3.cr2); convert to JPEG" in caplog.text
-    monkeypatch.setattr(images, "reads_heic", lambda: False)
     assert "pip install 'mslg[heic]'" in str(look(tmp_path / "ant" / "2.HEIC"))
+
+
+@pytest.mark.skipif(not images.reads_avif(), reason="this Pillow reads no AVIF")
+def test_an_avif_photo_is_read_from_a_folder(tmp_path: Path) -> None:
+    for name, colour in (("ant", "red"), ("bee", "blue")):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (16, 16), colour).save(tmp_path / name / "a.avif")
+    train = open_named(str(tmp_path)).train
+    assert list(train.ids) == ["ant/a.avif", "bee/a.avif"]
 
 
 def test_a_heic_photo_is_read(tmp_path: Path) -> None:

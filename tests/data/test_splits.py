@@ -99,7 +99,7 @@ def test_the_same_id_in_both_sets_moves_to_the_clean_one(caplog: pytest.LogCaptu
     assert data.pairs is not None
     assert torch.equal(data.pairs[0], noisy.label[30:42])
     assert torch.equal(data.pairs[1], clean.label)
-    assert "12 samples are in both sets (by id): moved to the clean set" in caplog.text
+    assert "12 samples are in both sets: moved to the clean set" in caplog.text
 
 
 def test_the_same_content_under_another_id_is_refused() -> None:

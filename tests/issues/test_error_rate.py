@@ -18,7 +18,6 @@ from mslg.issues.error_rate import (
     DRAWS,
     NOT_HELD_OUT,
     TOO_FEW_PAIRS,
-    TOO_FEW_PER_CLASS,
     Calibration,
     ErrorRate,
     Interval,
@@ -33,6 +32,7 @@ from mslg.issues.error_rate import (
 )
 from mslg.issues.evidence import Evidence, Predictions, VerifiedSamples
 from mslg.issues.posterior import FEWEST, FittedPosterior, bayes_rule, fit_posterior
+from mslg.issues.statement import TOO_FEW_PER_CLASS
 from mslg.issues.wrong_share import class_weights
 
 

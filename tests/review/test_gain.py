@@ -161,7 +161,7 @@ def test_the_samples_to_review_next_are_a_tab_of_the_page(tmp_path: Path) -> Non
     cards = read_report_data(tmp_path / "run", cards=3).cards
     assert [card["id"] for card in cards.payload()["next"]] == rows["id"].tolist()
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert 'id="to-next" href="#worth">Worth most <span class="pill">5</span>' in page
+    assert 'id="to-next" href="#worth">Review next <span class="pill">5</span>' in page
     server = server_of(tmp_path / "run")
     server.server_close()
     assert set(rows["id"]) <= set(server.labels)

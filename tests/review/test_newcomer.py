@@ -144,6 +144,17 @@ def test_from_a_folder_of_photos_to_a_cleaned_one(tmp_path: Path, monkeypatch: p
         other.click("#clear")
         other.select_option("#which", "flagged")
         other.locator("#reviewed", has_text=f"{pair} of {listed} reviewed").wait_for(timeout=60_000)
+        first = pd.read_csv(run / "review.csv")["id"][0]
+        other.fill("#search", first)
+        other.click("#skip")
+        window.wait_for_function(
+            "(id) => document.querySelector(`[aria-label^='Sample ${id},'][aria-label$='skipped']`)", arg=first
+        )
+        window.click("#bulk-undo")  # not what the other window has decided since
+        assert saved(run / "review.csv", 1, window)["decision"].tolist() == ["skip"]
+        other.locator("#reviewed", has_text="1 of 1 reviewed").wait_for(timeout=60_000)
+        other.click("#accept")
+        other.fill("#search", "")
         other.select_option("#state", "undecided")
         other.click("#pick-all")
         other.click("#bulk-accept")

@@ -9,6 +9,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from mslg.data.open import open_named
@@ -17,6 +18,7 @@ from mslg.review.serve import server_of
 from mslg.review.server import ReviewServer
 from mslg.review.start import write_start
 from tests.support import trees
+from tests.support.run_folders import run_folder
 
 
 @pytest.fixture
@@ -75,6 +77,23 @@ def test_several_windows_lose_nothing(server: ReviewServer) -> None:
     status, rows = ask(server, "GET", "/decisions", **{"X-Token": server.token})
     assert status == 200
     assert len(json.loads(rows)) == len(names) - 1
+
+
+def test_decisions_about_random_samples_of_a_run_are_a_clean_set_of_their_own(tmp_path: Path) -> None:
+    """Those about suspects say nothing about how many labels are wrong."""
+    folder = run_folder(tmp_path / "run")
+    rows = pq.read_table(folder / "suspects.parquet")
+    pq.write_table(rows.slice(0, 3), folder / "audit.parquet")
+    server = server_of(folder)
+    try:
+        random, *_, suspect = rows["id"].to_pylist()
+        server.change([{"id": suspect, "kind": "keep"}])
+        assert not (folder / "audit.csv").exists()
+        server.change([{"id": random, "kind": "keep"}])
+    finally:
+        server.server_close()
+    assert list(read_checked_decisions(folder / "review.csv", classes=server.classes)) == [suspect, random]
+    assert list(read_checked_decisions(folder / "audit.csv", classes=server.classes)) == [random]
 
 
 @pytest.mark.parametrize(

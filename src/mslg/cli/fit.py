@@ -88,9 +88,9 @@ def fit(
 
     Examples:
 
-    mslg fit data.npz --clean clean.npz -o runs/first
+    mslg fit photos/ --clean check/decisions.csv -o runs/first
 
-    mslg fit photos/ --clean verified/ -o runs/photos
+    mslg fit data.npz --clean clean.npz -o runs/second
 
     mslg fit digits --noise uniform --rate 0.4 --clean 100 -o runs/digits --epochs 20
 
@@ -262,7 +262,7 @@ def _number(clean: str | None) -> str | int | None:
 
 
 def _print_summary(result: Any, output: Path) -> None:
-    from ..review.report.findings import flag_words
+    from ..review.report.findings import flag_words, flagged_verb
 
     last = result.summary.get("last", {})
     if "memorised" in result.summary:
@@ -287,25 +287,28 @@ def _print_summary(result: Any, output: Path) -> None:
     if not any(clean.values()):
         print("without clean samples, the list is the network's guess about its own training data", file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
-    print(f"{issues:,} of {samples:,} labels look wrong: {flag_words(read_config(output)['train'])}", file=sys.stderr)
-    for line in _error_rate(result.summary["label_errors"], issues):
+    settings = read_config(output)["train"]
+    print(f"{issues:,} of {samples:,} labels {flagged_verb(settings)}: {flag_words(settings)}", file=sys.stderr)
+    for line in _error_rate(result.summary["label_errors"], issues, flagged_verb(settings), output):
         print(line, file=sys.stderr)
     print(f"all labels, ranked from the worst: {output / 'labels.parquet'}", file=sys.stderr)
 
 
-def _error_rate(stated: Mapping[str, Any], issues: int) -> Iterator[str]:
+def _error_rate(stated: Mapping[str, Any], issues: int, verb: str, output: Path) -> Iterator[str]:
     """The number of wrong labels where it is known, and the precision of the flagged ones."""
+    from ..issues.statement import why_unknown
+
     if "count" not in stated or stated["basis"] != "pairs":
-        why = stated["why"] or "that takes clean samples with given and verified labels"
-        none = "" if issues else "this does not mean that all labels are right: "
-        yield f"{none}how many are wrong in total is unknown: {why}"
-        yield "to find out, check random ones on the page"
+        if not issues:
+            yield "none being flagged does not mean that all labels are right"
+        yield f"how many are wrong in total is unknown: {why_unknown(stated)}"
+        yield f"to find out, check 100 random ones: mslg review {output}"
         return
     count, flagged = stated["count"], stated["flagged"]
     low, high = (f"{count[key]:,.0f}" for key in ("low", "high"))
     yield f"about {count['estimate']:,.0f} labels are wrong in total (90 % interval {low} to {high})"
     if "estimate" in flagged:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
-        yield f"of those that look wrong, about {shares[0]} % are ({shares[1]} to {shares[2]} %)"
+        yield f"of those that {verb}, about {shares[0]} % are wrong ({shares[1]} to {shares[2]} %)"
     if count["estimate"] > 1.5 * flagged["depth"]:
         yield "to flag as many as are estimated to be wrong, pass --flag expected"

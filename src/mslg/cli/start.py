@@ -21,6 +21,7 @@ def start(
     text_column: Annotated[str | None, typer.Option(help="Name of the column of texts.")] = None,
     path_column: Annotated[str | None, typer.Option(help="Name of the column of image paths.")] = None,
     id_column: Annotated[str | None, typer.Option(help="Name of the column of ids.")] = None,
+    browser: Annotated[bool, typer.Option(" /--no-browser", help="Only print the address.", show_default=False)] = True,
     serve: Annotated[bool, typer.Option(" /--no-serve", help="Only write the page.", show_default=False)] = True,
 ) -> None:
     """Check 100 random samples: the recommended first step.
@@ -35,20 +36,20 @@ def start(
     mslg fit photos/ --clean check/decisions.csv -o runs/first
     """
     from ..data.open import open_named, reading_of
-    from ..review.start import then, write_start
+    from ..review.report.next_commands import fit_command, reading_options
+    from ..review.start import DECISIONS, write_start
 
     logging.getLogger("mslg").setLevel(logging.WARNING)
     columns = {"label_column": label_column, "text_column": text_column, "path_column": path_column}
     columns["id_column"] = id_column
     bundle = open_named(data, root=root, reading=reading_of(columns))
-    named = {key: value for key, value in {"root": root, **columns}.items() if value is not None}
-    options = [word for key, value in named.items() for word in (f"--{key.replace('_', '-')}", value)]
+    options = reading_options({"root": root, **columns})
     page, about = write_start(bundle.train, data, output, seed=seed, options=options)
     print(
         f"{len(about['samples'])} of {len(bundle.train):,} samples to check, drawn at random: {page}", file=sys.stderr
     )
-    print(f"afterwards: {then(data, output, options)}", file=sys.stderr)
+    print(f"afterwards: {fit_command(data, options, output / DECISIONS)}", file=sys.stderr)
     if serve:
         from .review import serve_page
 
-        serve_page(output, port=0, browser=True)
+        serve_page(output, port=0, browser=browser)

@@ -194,7 +194,7 @@ def _judge(findings: Findings) -> None:
         f"{empty} classes have no training sample": empty,
         f"{duplicates} contents occur more than once": duplicates,
         f"{findings.conflicts} of these have different labels: at most one of them is right": findings.conflicts,
-        f"{same_ids} samples are in both sets by id: fit moves them to the clean set": same_ids,
+        f"{same_ids} samples are in both sets: fit moves them to the clean set": same_ids,
         f"the clean set has no sample of: {', '.join(findings.missing_in_clean)}": findings.missing_in_clean,
     }
     findings.fatal += [message for message, condition in fatal.items() if condition]

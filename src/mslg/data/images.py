@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from ..runtime.files import regular
 
 PLAIN = (".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 HEIC = (".heic", ".heif")  # photos of telephones: read if a decoder is installed
-EXTENSIONS = (*PLAIN, *HEIC)
-UNREAD = (".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
+AVIF = (".avif",)  # likewise
+EXTENSIONS = (*PLAIN, *HEIC, *AVIF)
+UNREAD = (".jxl", ".jp2", ".svg", ".psd", ".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 SIZE, SHORT_SIDE = 224, 256  # the paper's: resize the short side to 256, then crop the central 224 × 224
 
@@ -66,6 +67,21 @@ def reads_heic() -> bool:
     except ImportError:
         return False
     return True
+
+
+@cache
+def reads_avif() -> bool:
+    """Whether this Pillow decodes AVIF files: since 11.3, unless it was built without."""
+    return "avif" in features.modules and bool(features.check("avif"))
+
+
+def missing_decoder(name: str) -> tuple[str, str] | None:
+    """The format of a file whose decoder is not installed, and how to install it; None if it can be read."""
+    if name.lower().endswith(HEIC) and not reads_heic():
+        return "HEIC", "pip install 'mslg[heic]'"
+    if name.lower().endswith(AVIF) and not reads_avif():
+        return "AVIF", "pip install 'pillow>=11.3'"
+    return None
 
 
 @contextmanager
@@ -204,9 +220,6 @@ def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, UnidentifiedImageError):
-        return (
-            "not an image"
-            if path.suffix.lower() not in HEIC or reads_heic()
-            else "a HEIC photo: pip install 'mslg[heic]'"
-        )
+        missing = missing_decoder(path.name)
+        return "not an image" if missing is None else f"{missing[0]}; to read it: {missing[1]}"
     return str(error) or type(error).__name__

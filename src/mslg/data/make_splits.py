@@ -67,7 +67,7 @@ def make_splits(
     verified: Samples | None = None
     if isinstance(clean, int):
         chosen = _take_verified(noisy, clean, seed)
-        labels = _verified_labels(noisy)[chosen]
+        labels = verified_labels(noisy)[chosen]
         verified = Samples(noisy.store, chosen, labels, noisy.label[chosen], noisy)
         train = train.at(_complement(len(noisy), chosen))
     elif clean is not None:
@@ -184,7 +184,7 @@ def held_out_of_train(source: Source, count: int, seed: int) -> tuple[Source, So
     Returns:
         The remaining training samples, and the held-out ones.
     """
-    labels = _verified_labels(source, "test")
+    labels = verified_labels(source, "test")
     if not 0 < count < int((labels >= 0).sum()):
         raise ValueError(f"{count} test samples were requested; from 1 to {int((labels >= 0).sum()) - 1} are possible")
     chosen = balanced(labels, count, len(source.classes), derive(seed, "test from train"))
@@ -197,18 +197,23 @@ def _all_verified(source: Source) -> bool:
     return source.verified_label is not None and bool((source.verified_label >= 0).all())
 
 
-def _verified_labels(source: Source, part: str = "clean") -> Tensor:
+def verified_labels(source: Source, part: str = "clean") -> Tensor:
+    """The verified labels, of which a number of samples was asked for."""
     if source.verified_label is not None:
         return source.verified_label
-    otherwise = ', or use clean="auto"' if part == "clean" else ""
+    otherwise = (
+        ', check 100 random samples first (mslg start DATA), or pass clean="auto" (--clean auto)'
+        if part == "clean"
+        else ""
+    )
     raise ValueError(
         f"a number of {part} samples was requested, but the data has no verified labels; "
-        f"pass a separate {part} set, or add verified labels (-1 where unknown){otherwise}"
+        f"pass a separate {part} set, add verified labels (-1 where unknown){otherwise}"
     )
 
 
 def _take_verified(source: Source, count: int, seed: int) -> Tensor:
-    labels = _verified_labels(source)
+    labels = verified_labels(source)
     available = int((labels >= 0).sum())
     if not 0 < count <= available:
         raise ValueError(f"{count} clean samples were requested; from 1 to {available} are possible")
@@ -275,7 +280,7 @@ def _same_ids_to_clean(noisy: Source, clean: Source, train: Samples) -> tuple[Sa
     shared = {position: in_clean[name] for position, name in enumerate(noisy.ids) if name in in_clean}
     if not shared:
         return train, None
-    log.info("%d samples are in both sets (by id): moved to the clean set, with both their labels", len(shared))
+    log.info("%d samples are in both sets: moved to the clean set, with given and verified labels", len(shared))
     moved = torch.tensor(list(shared))
     given = torch.full((len(clean),), -1).scatter(0, torch.tensor(list(shared.values())), noisy.label[moved])
     return train.at(_complement(len(noisy), moved)), given

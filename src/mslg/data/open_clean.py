@@ -43,8 +43,8 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
         return int(clean)
     if clean in bundle.clean:
         return bundle.clean[clean]
-    if (checked := decided_samples(Path(str(clean)), train)) is not None:
-        return checked
+    if (file := decisions_file(Path(str(clean)))) is not None:
+        return decided_samples(file, train)
     alike = replace(reading, frame=frame_of(train.store) or reading.frame, vocabulary=vocabulary_of(train.store))
     try:
         source = open_named(str(clean), seed=seed, root=root, reading=alike).train
@@ -55,21 +55,23 @@ def open_clean(clean: Any, bundle: Bundle, *, seed: int = 0, root: Any = None, r
     return distinct_ids(_verified_only(_with_classes(source, train), str(clean)), train, str(clean))
 
 
-def holds_decisions(path: Path) -> bool:
-    """Whether this is a CSV with the columns id, decision and label."""
-
+def decisions_file(path: Path) -> Path | None:
+    """The file of decisions that this is, a CSV with the columns id, decision and label, or that the folder of
+    `mslg start` has; otherwise None."""
+    if (path / "start.json").is_file():
+        path = path / "decisions.csv"
+        if not path.exists():
+            raise FileNotFoundError(f"{path.parent} has no decisions yet; check its samples: mslg review {path.parent}")
     if path.suffix != ".csv" or not path.is_file():
-        return False
-    return {"id", "decision", "label"} <= set(read_csv(path, nrows=0).columns)
+        return None
+    return path if {"id", "decision", "label"} <= set(read_csv(path, nrows=0).columns) else None
 
 
-def decided_samples(path: Path, train: Source) -> Source | None:
-    """The training samples that a decisions file (id, decision, label) gives a verified label; None if it is no such
-    file. A random check of the data becomes its clean set, with given and verified labels."""
+def decided_samples(path: Path, train: Source) -> Source:
+    """The training samples that a decisions file (id, decision, label) gives a verified label. A random check of the
+    data becomes its clean set, with given and verified labels."""
     import pandas as pd
 
-    if not holds_decisions(path):
-        return None
     table = read_csv(path, dtype=str, keep_default_na=False)
     table = table.assign(**{key: table[key].map(unescaped) for key in ("id", "label")})
     table = table[table["decision"].isin(("accept", "keep", "relabel"))]

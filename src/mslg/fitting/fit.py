@@ -13,9 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from ..data.from_python import Items, as_source
+from ..issues.flagging import Flagging
 from ..registry import expect_name
 from ..runs.execute import execute
-from ..runs.folder import Run
+from ..runs.folder import Run, refuse_place
 from ..runs.run_data import RunData, open_run_data
 from ..runs.settings import DEFAULT_METHOD, Named, Options, Settings, Train, default_of, hints, made
 from ..runtime.distributed import local_device, process_group
@@ -110,8 +111,9 @@ def fit_settings(tables: Mapping[str, Mapping[str, Any]], *, decisions: Any = No
         decisions: a reviewer's decisions.csv, or several.
         **options: fields of `mslg.runs.settings.Options`.
     """
-    how = made(Options, options)
-    settings, data = open_run_data(Settings.of(tables), how, reviewed=bool(decisions))
+    how, settings = made(Options, options), Settings.of(tables)
+    _refuse_early(settings, how)
+    settings, data = open_run_data(settings, how, reviewed=bool(decisions))
     return run(settings, data, how, None, decisions)
 
 
@@ -119,6 +121,13 @@ def run(settings: Settings, data: RunData, options: Options, head: str | None, d
     """Prepare and execute a run, in all processes started by a launcher such as torchrun."""
     with process_group(local_device(device_named(options.device))):
         return Result.of(execute(prepare(settings, data, options, head=head, decisions=decisions), options))
+
+
+def _refuse_early(settings: Settings, options: Options) -> None:
+    """Raise for what is known to be wrong before the data is read, which may take minutes."""
+    Flagging.parse(settings.train.flag, settings.train.fdr).check(None)
+    if options.output is not None and not (options.resume and (Path(options.output) / "config.toml").exists()):
+        refuse_place(Path(options.output), force=options.force)
 
 
 def _folder_of(start: Any) -> Path | str | None:

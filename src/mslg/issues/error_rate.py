@@ -27,6 +27,7 @@ from ..data.sample_table import pieces
 from ..runtime.seeds import generator, numpy_generator
 from .evidence import Evidence, Predictions
 from .posterior import FEWEST, Basis, FittedPosterior
+from .statement import PER_CLASS, TOO_FEW_PER_CLASS
 from .wrong_share import class_weights, share_from_pairs, share_from_predictions
 
 DRAWS = 300
@@ -39,13 +40,9 @@ SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a facto
 BINS = 1000
 MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
 TOGETHER = 40  # draws fitted at once: what they need stays in the cache
-PER_CLASS = 10  # held-out clean samples, at least, where the noise is estimated from the network's confusion
 NO_CLEAN_SAMPLES = "there are no clean samples"
 NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out, or a method that cross-fits"
 TOO_FEW_PAIRS = "too few held-out clean samples have a given label beside the verified one"
-TOO_FEW_PER_CLASS = (
-    f"without given labels of clean samples, at least {PER_CLASS} held-out clean samples per class are needed"
-)
 NOTHING_PREDICTED = "no training samples were trained on"
 
 

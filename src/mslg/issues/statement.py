@@ -6,6 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 FIRST = 200  # depth of the list whose precision is told
+PER_CLASS = 10  # held-out clean samples, at least, where the noise is estimated from the network's confusion
+TOO_FEW_PER_CLASS = (
+    f"without given labels of clean samples, at least {PER_CLASS} held-out clean samples per class are needed"
+)
+
+
+def why_unknown(errors: Mapping[str, Any]) -> str:
+    """Why the number of wrong labels is not stated: it would take samples with both labels, however many others there
+    are."""
+    why = errors.get("why")
+    return str(why) if why and why != TOO_FEW_PER_CLASS else "that takes clean samples with given and verified labels"
 
 
 def statement(errors: Mapping[str, Any], *, samples: int, flagged: int) -> list[str]:

@@ -24,4 +24,5 @@ def server_of(folder: Path, *, port: int = 0) -> ReviewServer:
     data = read_report_data(folder, cards=CARDS)
     cards = [*data.cards.next, *data.cards.audit, *data.cards.shown]
     labels = {card["id"]: (data.classes[card["given"]], data.classes[card["suggested"]]) for card in cards}
-    return ReviewServer(render(data), labels, data.classes, folder / REVIEW, port)
+    audit = {card["id"] for card in data.cards.audit}
+    return ReviewServer(render(data), labels, data.classes, folder / REVIEW, port, audit=audit)

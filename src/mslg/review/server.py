@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+from collections.abc import Collection
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +22,7 @@ from ..runtime.files import locked, write_atomically
 from .decisions import KINDS, Decision, Decisions, as_csv, read_checked_decisions
 
 HOST = "127.0.0.1"
+AUDIT = "audit.csv"
 LARGEST = 16 * 2**20  # bytes of a request
 POLICY = b"default-src &#39;none&#39;; "  # as it stands in the page
 
@@ -31,10 +34,33 @@ class ReviewServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, page: bytes, labels: Labels, classes: list[str], decisions: Path, port: int = 0) -> None:
+    def __init__(
+        self,
+        page: bytes,
+        labels: Labels,
+        classes: list[str],
+        decisions: Path,
+        port: int = 0,
+        *,
+        audit: Collection[str] = (),
+    ) -> None:
+        """
+        Args:
+            page: the page.
+            labels: given and suggested label of every sample on it.
+            classes: the class names.
+            decisions: the file to save decisions to.
+            port: 0 for any free one.
+            audit: samples that were drawn at random; decisions about them are also saved to audit.csv, beside the
+                others: they alone say how many labels are wrong.
+        """
         super().__init__((HOST, port), Handler)
         self.token = secrets.token_urlsafe(24)
-        meta = f'<meta name="mslg-token" content="{self.token}">\n<title>'.encode()
+        self.audit = frozenset(audit)
+        where = escape(str(decisions), quote=True)
+        meta = (
+            f'<meta name="mslg-token" content="{self.token}">\n<meta name="mslg-file" content="{where}">\n<title>'
+        ).encode()
         self.page = page.replace(POLICY, POLICY + b"connect-src &#39;self&#39;; ", 1).replace(b"<title>", meta, 1)
         self.labels, self.classes, self.path = labels, classes, decisions
         self.lock = threading.Lock()
@@ -58,6 +84,9 @@ class ReviewServer(ThreadingHTTPServer):
                 if decision is not None:
                     decisions[name] = decision
             write_atomically(self.path, as_csv(decisions))
+            if any(name in self.audit for name, _ in changes):
+                checked = {name: decision for name, decision in decisions.items() if name in self.audit}
+                write_atomically(self.path.with_name(AUDIT), as_csv(checked))
         return len(decisions)
 
     def _decision(self, row: dict[str, Any]) -> Decision | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,11 @@ from ..runtime.toml import dumps
 from .report import NAME
 from .report.cards import Cards, audit_card
 from .report.label_counts import LabelCounts
+from .report.next_commands import after_start
 from .report.render import render
 from .report.report_data import ReportData, fingerprint_of
 
 DECISIONS = "decisions.csv"
-
-
-def then(name: str, folder: Path, options: Sequence[str] = ()) -> str:
-    """The command that follows the check of this data, whose decisions are in this folder. The options say how the data
-    is read."""
-    return shlex.join(["mslg", "fit", name, *options, "--clean", str(folder / DECISIONS), "-o", "runs/first"])
 
 
 def start_data(source: Source, name: str, folder: Path, *, seed: int = 0, options: Sequence[str] = ()) -> ReportData:
@@ -40,12 +34,13 @@ def start_data(source: Source, name: str, folder: Path, *, seed: int = 0, option
         name=Path(name).name or name,
         settings=settings,
         config={"data": {"source": name}, "train": {"seed": seed}},
-        summary={"state": "started", "then": then(name, folder, options)},
+        summary={"state": "started"},
         history=[],
         classes=list(source.classes),
         labels=LabelCounts(len(source), 0, [], []),
         cards=Cards([], [], [], [card["id"] for card in cards], audit=cards),
         fingerprint=fingerprint_of(settings.encode(), [card["id"] for card in cards]),
+        commands=after_start(name, options, folder / DECISIONS),
     )
 
 

@@ -261,8 +261,8 @@ def refuse_place(path: Path, *, force: bool) -> None:
     if not force:
         what = "a finished run" if "done" in names else "an existing folder"
         raise FileExistsError(
-            f"{path} is {what}; resume it (resume=True, --resume), replace it (force=True, --force), "
-            "or name another folder"
+            f"{path} is {what}; resume it with resume=True (--resume), replace it with force=True (--force), or name "
+            "another folder"
         )
     if not _is_run(path):
         raise FileExistsError(f"{path} is not a run's folder (no config.toml of a run) and will not be deleted")

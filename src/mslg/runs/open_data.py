@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..data.open import open_named, reading_of, subset_index
-from ..data.open_clean import holds_decisions, open_clean
+from ..data.open_clean import decisions_file, open_clean
 from ..data.relabel import relabelled
 from ..data.source import Source
 from ..networks.build import default_network, network_factory
@@ -52,7 +52,7 @@ def open_data(
         bundle = bundle._replace(train=bundle.train.at(kept))
     clean = open_clean(settings.get("clean"), bundle, seed=seed, root=root, reading=reading)
     train, rate, transition = bundle.train, None, None
-    if isinstance(clean, Source) and holds_decisions(Path(str(settings["clean"]))):
+    if isinstance(clean, Source) and decisions_file(Path(str(settings["clean"]))) is not None:
         train = replace(train, ids_given=True)  # decisions are about these very samples, by position if not by name
     if settings.get("labels") is not None:
         train = relabelled(train, Path(str(settings["labels"])))

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data.augmentation import Augment
-from ..data.make_splits import clean_from_test, held_out_of_train
+from ..data.make_splits import clean_from_test, held_out_of_train, verified_labels
 from ..data.open import subset
 from ..data.source import Source
 from ..methods import METHODS
@@ -121,6 +121,8 @@ def _needs_clean(settings: Settings) -> bool:
 def _refuse_without_clean(settings: Settings, opened: Any) -> None:
     if _needs_clean(settings) and opened.clean is None:
         raise ValueError(f"{METHODS.resolve(settings.method.name).name} needs {NO_CLEAN_SET}")
+    if isinstance(opened.clean, int):
+        verified_labels(opened.train)  # raises where there are none
 
 
 def _clean_from_test(opened: Any, data: Data, seed: int) -> dict[str, Any]:

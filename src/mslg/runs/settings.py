@@ -77,7 +77,9 @@ class Data(Table):
 
     source: str | None = _setting(None, "an image folder, a .csv or .parquet manifest, an .npz, or a data set's name")
     clean: str | int | None = _setting(
-        None, "Clean data like DATA; or how many verified samples to take out of it; or auto.", panel=DATA
+        None,
+        "The decisions.csv of mslg start; clean data like DATA; how many verified samples to take out of it; or auto.",
+        panel=DATA,
     )
     root: str | None = _setting(None, "Folder with the files of a named data set.", panel=DATA)
     labels: str | None = _setting(

@@ -70,6 +70,27 @@ class TestInTheBrowser:
         page.locator("#reviewed", has_text="19 of 40 reviewed").wait_for()
         assert page.inner_text("#card-title") == "Sample s019", "undo leads back to the sample"
 
+    def test_a_class_has_a_key_in_the_random_check(self, page: Any) -> None:
+        go_to(page, "check", 40)
+        assert page.locator("#choice-list button:disabled").all_inner_texts()[0].startswith("ant")
+        page.keyboard.press("2")
+        page.locator("#reviewed", has_text="1 of 40 reviewed").wait_for()
+        assert "bee" in page.locator("#tiles button").first.inner_text(), "what was chosen is on its tile"
+        page.keyboard.press("1" if "ant" in page.inner_text("#labels") else "k")
+        page.locator("#reviewed", has_text="2 of 40 reviewed").wait_for()
+
+    def test_after_the_random_check_the_summary_no_longer_says_that_nothing_is_known(self, page: Any) -> None:
+        assert "is unknown" in page.text_content("#unknown")
+        go_to(page, "check", 40)
+        for _ in range(40):
+            page.keyboard.press("k")
+        page.locator("#task", has_text="The check is complete. Download audit.csv. Next: mslg fit").wait_for()
+        assert not page.is_visible("#save-csv"), "one file to download"
+        page.click("#to-summary")
+        assert not page.is_visible("#unknown")
+        assert page.inner_text("#audit-summary").startswith("By your random check, 0 of 40 random labels are wrong")
+        assert not page.is_visible(".go >> text=random samples")
+
     def test_each_list_keeps_its_own_filters_and_place(self, page: Any) -> None:
         assert page.inner_text("#to-review .pill") == "30"
         page.fill("#search", "s00")

@@ -86,3 +86,13 @@ def test_a_curve_is_a_picture_with_a_text(name: str) -> None:
             assert 0 <= y <= height
     assert 2 <= len([text for text in image.iter("text") if text.get("class") == "tick"]) <= 20
     assert len(chart.numbers()) == len(chart.series[0].points)
+
+
+def test_labels_of_the_axes_are_inside() -> None:
+    """At a phone's font, 16 units high and about 9 wide."""
+    chart = Chart("list", "samples", [Series("a", [(10, 1.0), (100, 0.5), (50_000, 0.1)])], log=True)
+    for text in ElementTree.fromstring(chart.svg()).iter("text"):
+        length = 9 * len(text.text or "")
+        left = {"end": 1.0, "middle": 0.5}[text.attrib["text-anchor"]] * length
+        assert float(text.attrib["x"]) - left >= -1, text.text
+        assert float(text.attrib["x"]) - left + length <= 560, text.text

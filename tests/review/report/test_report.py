@@ -12,6 +12,7 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pytest
 
 from mslg.review.report import write_report
 from mslg.review.report.embedded_json import embed_json
+from mslg.review.report.findings import flag_words, flagged_verb
 from mslg.review.report.render import render
 from mslg.review.report.report_data import read_report_data
 from tests.support.run_folders import CLASSES, HOSTILE, STATEMENTS, picture, run_folder
@@ -79,9 +81,30 @@ def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
         run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
     )
     assert "30 of 60 labels look wrong" in page.text
-    assert "how many labels are wrong in total: this run has no estimate" in page.text
+    assert "how many labels are wrong in total: that takes clean samples with given and verified labels" in page.text
     assert "whether simpler training would have done as well: too few" in page.text
     assert "Did it help?" not in page.text
+
+
+def test_precision_is_stated_only_where_the_number_of_wrong_labels_is(tmp_path: Path) -> None:
+    errors = {**STATEMENTS["label_errors"], "basis": "injected"}
+    page = page_of(run_folder(tmp_path / "run", summary={**STATEMENTS, "label_errors": errors}))
+    assert "Labels on the list that are wrong" not in page.text
+    assert page.data["precision"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "look wrong: those for which another class is likelier than the given one"),
+        ({"flag": "fdr=0.1"}, "look wrong: as many as possible with an estimated false discovery rate below 0.1"),
+        ({"fdr": 0.2}, "look wrong: as many as possible with an estimated false discovery rate below 0.2"),
+        ({"flag": "expected"}, "are flagged: as many as are estimated to be wrong"),
+        ({"flag": 500}, "are flagged: as many as you asked for"),
+    ],
+)
+def test_a_number_that_was_asked_for_does_not_look_wrong(settings: dict[str, Any], words: str) -> None:
+    assert f"{flagged_verb(settings)}: {flag_words(settings)}" == words
 
 
 def test_cards_hold_what_the_run_kept(tmp_path: Path) -> None:

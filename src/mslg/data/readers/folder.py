@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..images import EXTENSIONS, HEIC, UNREAD, reads_heic
+from ..images import EXTENSIONS, UNREAD, missing_decoder
 from .bundle import Bundle
 from .from_table import image_bundle
 from .options import Reading
@@ -57,11 +58,9 @@ def readable(names: list[str], path: Path) -> list[str]:
         files = "1 file" if len(other) == 1 else f"{len(other)} files"
         log.warning("%s: %s left out, of a format that is not read (%s); convert to JPEG", path, files, other[0])
         names = [name for name in names if name not in set(other)]
-    heic = [name for name in names if name.lower().endswith(HEIC)]
-    if not heic or reads_heic():
-        return names
-    log.warning("%s: %d HEIC photos are left out; to read them: pip install 'mslg[heic]'", path, len(heic))
-    return [name for name in names if name not in set(heic)]
+    for (kind, install), count in Counter(filter(None, map(missing_decoder, names))).items():
+        log.warning("%s: %d %s photos are left out; to read them: %s", path, count, kind, install)
+    return [name for name in names if missing_decoder(name) is None]
 
 
 def images_below(top: Path) -> Iterator[str]:

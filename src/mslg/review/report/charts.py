@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 560, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 40  # room for ticks in the font of a phone
+DIGIT = 9  # width of a digit there
 DOTS = 60  # points up to which each has a marker
 
 
@@ -31,6 +32,7 @@ class Chart:
     series: Sequence[Series]
     percent: bool = True
     log: bool = False  # whether the horizontal axis is
+    note: str = ""
 
     def numbers(self) -> list[tuple[str, list[str]]]:
         """One row per value of the horizontal axis: the text alternative."""
@@ -71,7 +73,7 @@ class Chart:
         ]
         parts += [
             Markup('<text class="tick" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-                _at(across(x)), HEIGHT - BOTTOM + 17, f"{x:,g}"
+                _at(min(across(x), WIDTH - DIGIT * len(f"{x:,g}") / 2)), HEIGHT - BOTTOM + 17, f"{x:,g}"
             )
             for x in _places(sorted(set(xs)), log=self.log)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ...issues.statement import why_unknown
 from .charts import Chart, Series
 from .report_data import ReportData
 
@@ -41,6 +42,12 @@ CURVES = {
 }
 
 
+NOTES = {
+    "Training labels that differ from the given ones": "Soft labels are what the network is trained on. Which labels "
+    "are flagged is decided after training, by all evidence.",
+}
+
+
 class Tile(NamedTuple):
     """One number of the summary."""
 
@@ -54,6 +61,7 @@ class Headline(NamedTuple):
 
     title: str
     sentences: list[str]
+    unknown: str = ""  # what nobody knows before a random check
 
 
 def is_stated(run: ReportData) -> bool:
@@ -72,7 +80,8 @@ def headline(run: ReportData) -> Headline:
             f"Nobody knows yet. Check {len(run.cards.audit)} random ones, which takes about ten minutes. That gives an "
             "estimate with an interval, and clean samples with given and verified labels to train with."
         )
-        return Headline(f"How many of these {all_:,} labels are wrong?", [why])
+        return Headline(f"How many of these {all_:,} labels are wrong?", [], why)
+    settings = {**run.config.get("train", {}), **run.config.get("issues", {})}
     warnings = [run.summary["memorised"]] if run.summary.get("memorised") else []
     if not is_stated(run):
         unknown = (
@@ -84,14 +93,15 @@ def headline(run: ReportData) -> Headline:
             "This run had no clean samples: the list is the network's guess about its own training data, unverified."
             * _is_auto(run)
         )
-        title = f"{found:,} of {all_:,} labels look wrong"
+        title = f"{found:,} of {all_:,} labels {flagged_verb(settings)}"
         if not found:
             title = f"How many of these {all_:,} labels are wrong is unknown"
             unknown = f"None is flagged, which does not mean that all are right. {unknown.rpartition('. ')[2]}"
-        return Headline(title, [*warnings, *([worth] if worth else []), unknown])
+        return Headline(title, [*warnings, *([worth] if worth else [])], unknown)
     count = errors["count"]
-    rule = flag_words({**run.config.get("train", {}), **run.config.get("issues", {})})
-    sentences = [f"{found:,} are flagged: {rule}."]
+    sentences = [f"{found:,} are flagged: {flag_words(settings)}."]
+    if not found:
+        sentences = [f"None are flagged: {flag_words(settings)}."]
     if count.get("low") is not None:
         sentences[0] = f"90 % interval: {count['low']:,.0f} to {count['high']:,.0f}. {sentences[0]}"
     flagged = errors.get("flagged") or {}
@@ -108,11 +118,18 @@ def _is_auto(run: ReportData) -> bool:
     return bool(run.config.get("data", {}).get("clean") == "auto")
 
 
+def flagged_verb(settings: Mapping[str, Any]) -> str:
+    """What is said of flagged labels: not all of a number that was asked for look wrong."""
+    by_evidence = settings.get("fdr") is not None or settings.get("flag") in (None, "likelier")
+    return "look wrong" if by_evidence or str(settings["flag"]).startswith("fdr=") else "are flagged"
+
+
 def flag_words(settings: Mapping[str, Any]) -> str:
     """What the number of flagged labels means, by the settings `flag` and `fdr`."""
     flag, fdr = settings.get("flag"), settings.get("fdr")
     if fdr is not None or str(flag).startswith("fdr="):
-        return f"as many as possible with a false discovery rate below {fdr if fdr is not None else str(flag)[4:]}"
+        rate = fdr if fdr is not None else str(flag)[4:]
+        return f"as many as possible with an estimated false discovery rate below {rate}"
     if flag == "expected":
         return "as many as are estimated to be wrong"
     if flag == "balanced":
@@ -150,8 +167,8 @@ def missing(run: ReportData) -> list[str]:
         return []
     summary, found = run.summary, []
     errors = summary.get("label_errors") or {}
-    if not errors.get("count"):
-        found.append(f"how many labels are wrong in total: {errors.get('why') or 'this run has no estimate'}")
+    if not is_stated(run):
+        found.append(f"how many labels are wrong in total: {why_unknown(errors)}")
     of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls") and not of_issues:
@@ -161,7 +178,10 @@ def missing(run: ReportData) -> list[str]:
         found.append("which class is labelled as which: this run has no transition matrix")
     last = summary.get("last", {})
     if last.get("test/accuracy") is None and last.get("report/accuracy") is None and not of_issues:
-        found.append("how accurate the finished model is: there is no test set, and no clean samples were held out")
+        above = " (the comparison above is cross-validated)" if comparison.get("out_of_fold") else ""
+        found.append(
+            f"how accurate the finished model is: there is no test set, and no clean samples were held out{above}"
+        )
     return found
 
 
@@ -175,19 +195,24 @@ def charts(run: ReportData) -> list[Chart]:
             Series(name, points)
             for key, name in lines.items()
             if len(points := [(entry["epoch"] + 1, entry[key]) for entry in run.history if _number(entry.get(key))]) > 1
+            and 2 * points[-1][0] > len(run.history)  # some losses belong to the first stage of a method only
         ]
         if series:
-            found.append(Chart(title, "epoch", series, percent=title != "Loss"))
+            found.append(Chart(title, "epoch", series, percent=title != "Loss", note=NOTES.get(title, "")))
     return found
 
 
 def precision_chart(run: ReportData) -> Chart | None:
     """The precision of the list by depth."""
     rows = [row for row in _precision(run.summary.get("label_errors") or {}) if row["depth"] > 0]
-    if len(rows) < 2:
+    if len(rows) < 2 or not is_stated(run):
         return None
     band = [(row["low"], row["high"]) for row in rows] if all(row.get("low") is not None for row in rows) else None
-    line = Series("wrong", [(row["depth"], row["estimate"]) for row in rows], band)
+    line = Series(
+        "estimate" if band is None else "estimate, with 90 % interval",
+        [(row["depth"], row["estimate"]) for row in rows],
+        band,
+    )
     return Chart(
         "Labels on the list that are wrong",
         "samples from the top of the list",
@@ -198,6 +223,8 @@ def precision_chart(run: ReportData) -> Chart | None:
 
 def list_precision(run: ReportData) -> list[dict[str, float]]:
     """The estimated precision by depth, for comparison with what the reviewer finds."""
+    if not is_stated(run):
+        return []
     return [
         {key: row[key] for key in ("depth", "estimate", "low", "high") if row.get(key) is not None}
         for row in _precision(run.summary.get("label_errors") or {})

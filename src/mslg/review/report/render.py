@@ -19,7 +19,7 @@ from .report_data import ReportData
 from .safe_text import named, short
 
 BUDGET = 19_500_000  # bytes of a page
-SCRIPTS = ("elements.js", "decisions.js", "card.js", "review.js", "page.js")
+SCRIPTS = ("elements.js", "decisions.js", "card.js", "audit.js", "review.js", "page.js")
 ROWS = 40  # classes shown at once; more are collapsed
 MOST_ROWS = 1_000
 
@@ -70,6 +70,7 @@ def _page(run: ReportData) -> bytes:
         next=len(run.cards.next),
         flagged=sum(card["flagged"] for card in run.cards.shown),
         stated=findings.is_stated(run),
+        started=run.summary.get("state") == "started",
         why=_why(run.cards),
         rows=ROWS,
         most_rows=MOST_ROWS,
@@ -84,7 +85,7 @@ def _data(run: ReportData) -> dict[str, Any]:
         "classes": run.classes if run.cards.shown or run.cards.audit else [],
         "samples": run.labels.samples,
         "stated": findings.is_stated(run),
-        "then": run.summary.get("then", ""),
+        "commands": run.commands,
         "precision": findings.list_precision(run),
         **run.cards.payload(),
     }

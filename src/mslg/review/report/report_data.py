@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ...runs.finished import read_config, read_json, reading, require_finished
 from ...runtime import checksums
 from .cards import AUDIT, Cards, read_cards
 from .label_counts import LabelCounts, count_labels
+from .next_commands import after_run
 
 READ = (
     "classes.json",
@@ -38,6 +39,7 @@ class ReportData:
     labels: LabelCounts
     cards: Cards
     fingerprint: str  # of settings and suspects: the key of the decisions in the browser
+    commands: dict[str, str] = field(default_factory=dict)  # what to do after a check or a review
 
 
 def read_report_data(folder: Path, *, cards: int) -> ReportData:
@@ -63,6 +65,7 @@ def _read(folder: Path, cards: int) -> ReportData:
         labels=count_labels(folder, classes),
         cards=found,
         fingerprint=fingerprint_of(settings, found.ids),
+        commands=after_run(folder, config, pictures=any(card["view"]["kind"] == "image" for card in found.shown)),
     )
 
 

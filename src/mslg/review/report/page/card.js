@@ -1,14 +1,16 @@
 // The current sample in full.
 
-const role = (card, number) => (number === card.given ? "given" : number === card.suggested ? "suggested" : "other");
+// The class to change the label to: the suggested one, or for a label that is not flagged the likeliest class.
+const proposed = (card) => (card.suggested !== card.given ? card.suggested : (card.probs[0]?.[0] ?? card.given));
+const role = (card, number) => (number === card.given ? "given" : number === proposed(card) ? "suggested" : "other");
 const flagged = (card) => card.flagged;
-const corrected = (card) => card.given !== card.suggested;
+const corrected = (card) => card.given !== proposed(card);
 
 function words(card) {
   const given = `given ${short(className(card.given))}`;
   if (card.quality === null) return given;
   if (!flagged(card)) return `${given}, not flagged`;
-  return corrected(card) ? `${given}, suggested ${short(className(card.suggested))}` : `${given}, no other class is likelier`;
+  return corrected(card) ? `${given}, suggested ${short(className(proposed(card)))}` : `${given}, no other class is likelier`;
 }
 
 function showCard(card, decision) {
@@ -18,7 +20,7 @@ function showCard(card, decision) {
   byId("view").replaceChildren(fullView(card));
   byId("labels").replaceChildren(
     ...label("Given", "given", card.given),
-    ...(card.quality === null ? [] : corrected(card) ? label("Suggested", "suggested", card.suggested) : [element("dt", {}, "Suggested"), element("dd", { class: "other" }, "no other class")]),
+    ...(card.quality === null ? [] : corrected(card) ? label(flagged(card) ? "Suggested" : "Likeliest", "suggested", proposed(card)) : [element("dt", {}, "Suggested"), element("dd", { class: "other" }, "no other class")]),
     ...(card.kind ? [element("dt", {}, "Kind"), element("dd", {}, card.kind, ...(card.duplicate_of ? [" of ", named(card.duplicate_of, 40)] : []))] : []),
     ...(card.quality === null ? [] : quality(card)),
   );

@@ -31,11 +31,15 @@ const storage = {
 // Where the page comes from `mslg review`, every change goes to its server at once, and is sent again until it arrived.
 const remote = {
   token: document.querySelector('meta[name="mslg-token"]')?.content,
+  file: document.querySelector('meta[name="mslg-file"]')?.content ?? "",
   waiting: [],
   changes: 0,
   problem: false,
+  saves() {
+    return Boolean(this.token) && !this.problem;
+  },
   push(rows) {
-    if (!this.token) return;
+    if (!this.token || !rows.length) return;
     this.changes += 1;
     this.waiting.push(...rows);
     this.send();
@@ -62,6 +66,7 @@ const remote = {
     try {
       const answer = await fetch("/decisions", { headers: { "X-Token": this.token } });
       const rows = answer.ok ? await answer.json() : null;
+      this.problem = !answer.ok;
       return this.changes === before ? rows : null; // what was decided meanwhile may not be in the answer
     } catch {
       this.problem = true;
@@ -74,7 +79,7 @@ class Decisions {
   constructor(cards, key) {
     this.cards = new Map(cards.map((card) => [card.id, card]));
     this.key = key;
-    this.past = []; // of changes: each a list of [id, what was decided before]
+    this.past = []; // of changes: each a list of [id, what was decided before, what then]
     this.restore();
   }
 
@@ -95,21 +100,22 @@ class Decisions {
 
   // Changes are [card, kind, label]; together they are undone at once.
   decide(changes) {
-    this.past.push(changes.map(([card]) => [card.id, this.decided.get(card.id)]));
+    this.past.push(changes.map(([card, kind, label]) => [card.id, this.decided.get(card.id), { kind, label }]));
     for (const [card, kind, label] of changes) this.decided.set(card.id, { kind, label });
     this.save(changes.map(([card]) => card.id));
   }
 
-  // The card that was changed first, or null if there is nothing to undo.
+  // The card that was changed first, or null if there is nothing to undo. What another browser has decided since stays.
   undo() {
     const change = this.past.pop();
     if (!change) return null;
-    for (const [id, before] of change) {
+    const own = change.filter(([id, , then]) => this.decided.get(id)?.kind === then.kind && this.decided.get(id)?.label === then.label);
+    for (const [id, before] of own) {
       if (before) this.decided.set(id, before);
       else this.decided.delete(id);
     }
-    this.save(change.map(([id]) => id));
-    return this.cards.get(change[0][0]);
+    this.save(own.map(([id]) => id));
+    return this.cards.get((own[0] ?? change[0])[0]);
   }
 
   // What other browsers have decided, by way of the server.

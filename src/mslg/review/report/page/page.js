@@ -39,6 +39,18 @@ function setUpParts() {
   show();
 }
 
+// Where decisions are, and what is lost if the page is closed now.
+function showSaved() {
+  const waiting = remote.waiting.length;
+  byId("kept").textContent = remote.token ? (waiting ? `${count(waiting)} not saved yet` : `saved to ${short(remote.file, 60)}`) : storage.problem ? "" : "kept in this browser";
+  if (byId("stopped").hidden === remote.problem) {
+    byId("stopped").hidden = !remote.problem;
+    review.draw();
+  }
+  const lost = waiting ? `${count(waiting)} ${waiting === 1 ? "decision is" : "decisions are"} in this page only.` : "What you decide now is in this page only.";
+  byId("stopped").textContent = `The server does not answer: was it stopped? ${lost} Download the decisions, start mslg review again, and load them on its page.`;
+}
+
 function save(name, kind, text) {
   const address = URL.createObjectURL(new Blob([text], { type: kind }));
   element("a", { href: address, download: name }).click();
@@ -80,7 +92,7 @@ function setUpReview() {
   byId("page-after").addEventListener("click", () => review.turn(1));
   for (const field of FIELDS) byId(field).addEventListener(field === "search" ? "input" : "change", () => review.refresh());
   byId("clear").addEventListener("click", () => {
-    for (const field of FIELDS) byId(field).value = DEFAULTS[field] ?? "";
+    review.clear();
     review.refresh();
   });
   byId("save-csv").addEventListener("click", () => save("decisions.csv", "text/csv", review.decisions.csv()));
@@ -95,12 +107,13 @@ function setUpReview() {
   shortcuts.addEventListener("change", () => storage.write("mslg-report-shortcuts", shortcuts.checked));
   document.addEventListener("keydown", (event) => {
     const busy = event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]");
-    if (busy || !listed() || !shortcuts.checked || event.target.closest("input, select, textarea, .text, .row")) return;
+    if (busy || !listed() || !shortcuts.checked || event.target.closest("input:not(.pick), select, textarea, .text, .row")) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (key in actions) actions[key]();
     else if (/^[0-9]$/.test(key) && review.card) {
       if (!digitsChoose) chooser.open(key);
       else if (key !== "0" && review.card.probs[key - 1]) review.decide("relabel", review.card.probs[key - 1][0]);
+      else if (key !== "0" && !byId("choices").hidden && key <= data.classes.length) review.decide("relabel", key - 1);
     } else return;
     event.preventDefault();
   });
@@ -122,11 +135,12 @@ function setUpReview() {
   window.addEventListener("beforeunload", (event) => {
     if (remote.token ? remote.waiting.length : storage.problem && review.decisions.decided.size) event.preventDefault();
   });
+  showSaved();
   if (remote.token) {
     const update = async () => {
       const rows = await remote.fetched();
       if (rows && review.decisions.merge(rows)) review.refresh();
-      byId("kept").textContent = remote.problem ? "The server does not answer: decisions wait in this page." : "Decisions are saved to disk as you make them.";
+      showSaved();
     };
     update();
     window.setInterval(update, 3000);

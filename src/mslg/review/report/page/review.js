@@ -9,7 +9,7 @@ const STATES = {
 const ORDERS = {
   rank: (left, right) => left.rank - right.rank,
   quality: (left, right) => right.quality - left.quality || left.rank - right.rank,
-  pair: (left, right) => left.given - right.given || left.suggested - right.suggested || left.rank - right.rank,
+  pair: (left, right) => left.given - right.given || proposed(left) - proposed(right) || left.rank - right.rank,
 };
 const FIELDS = ["given", "suggested", "depth", "sure", "state", "which", "kind", "search", "order"];
 const DEFAULTS = { state: "any", which: "all", order: "rank" };
@@ -17,6 +17,9 @@ const DEFAULTS = { state: "any", which: "all", order: "rank" };
 const digitsChoose = !data.classes.some((name) => /\d/.test(name.charAt(0)));
 // A sample without what the run thinks of it: an opinion would sway the reviewer, and with it the rate.
 const blinded = (card) => ({ ...card, suggested: card.given, quality: null, flagged: false, kind: "", probs: [], history: [], guesses: [], nearest: [] });
+
+// A label that is not flagged has no suggestion to accept: its likeliest class is chosen by the reviewer.
+const accepting = (card) => (card.suggested === card.given ? "relabel" : "accept");
 
 class Review {
   constructor() {
@@ -46,9 +49,9 @@ class Review {
   }
 
   fillFilters() {
-    for (const [field, key] of [["given", "given"], ["suggested", "suggested"]]) {
+    for (const [field, of] of [["given", (card) => card.given], ["suggested", proposed]]) {
       const times = new Map();
-      for (const card of this.cards) times.set(card[key], (times.get(card[key]) ?? 0) + 1);
+      for (const card of this.cards) times.set(of(card), (times.get(of(card)) ?? 0) + 1);
       const classes = [...times.keys()].sort((left, right) => left - right);
       byId(field).replaceChildren(
         element("option", { value: "" }, "any class"),
@@ -67,15 +70,19 @@ class Review {
   // Filters and place as they were when this list was last left.
   recall() {
     const before = storage.read(this.placeKey()) ?? {};
-    const start = { ...DEFAULTS, which: this.part === "review" && this.cards.some(flagged) ? "flagged" : "all" };
+    this.clear();
     for (const field of FIELDS) {
       const place = byId(field);
-      place.value = start[field] ?? "";
       const value = this.part === "check" ? null : before[field]; // what was drawn at random is checked as a whole
       if (typeof value !== "string") continue;
       if (place.tagName !== "SELECT" || [...place.options].some((option) => option.value === value)) place.value = value;
     }
     this.card = this.cards.find((card) => card.id === before.card) ?? null;
+  }
+
+  clear() {
+    const start = { ...DEFAULTS, which: this.part === "review" && this.cards.some(flagged) ? "flagged" : "all" };
+    for (const field of FIELDS) byId(field).value = start[field] ?? "";
   }
 
   placeKey() {
@@ -94,7 +101,7 @@ class Review {
     return this.cards.filter(
       (card) =>
         (given === "" || card.given === Number(given)) &&
-        (suggested === "" || card.suggested === Number(suggested)) &&
+        (suggested === "" || proposed(card) === Number(suggested)) &&
         (depth === "" || this.part !== "review" || card.rank < Number(depth)) &&
         (sure === "" || card.quality < Number(sure)) &&
         (which === "all" || flagged(card) || kind !== "") &&
@@ -131,16 +138,19 @@ class Review {
     byId("progress").value = reviewed;
     byId("reviewed").textContent = `${count(reviewed)} of ${count(this.selection.length)} reviewed`;
     byId("found").textContent = `${count(this.list.length)} ${this.list.length === 1 ? "sample" : "samples"} listed`;
-    byId("review-title").textContent = { check: "Random check", next: "Worth most", review: "Review" }[this.part];
+    byId("review-title").textContent = { check: "Random check", next: "Review next", review: "Review" }[this.part];
     byId("precision").textContent = this.part === "review" ? this.precision() : "";
-    this.drawAudit();
+    drawAudit(this);
     const random = this.part === "check"; // nothing is suggested
     for (const id of ["bulk-accept", "filters"]) byId(id).hidden = random;
+    byId("card").classList.toggle("random", random);
+    byId("depths").hidden = this.part !== "review";
+    byId("order").options[0].textContent = this.part === "next" ? "most useful first" : "worst first";
     byId("card").hidden = !this.card;
     byId("nothing").hidden = Boolean(this.card);
     for (const id of ["save-csv", "save-json"]) {
       byId(id).disabled = this.decisions.decided.size === 0;
-      byId(id).hidden = !data.cards.length; // audit.csv has all
+      byId(id).hidden = random || (id === "save-json" && remote.saves()); // a check is audit.csv
     }
     for (const id of ["undo", "bulk-undo"]) byId(id).disabled = this.decisions.past.length === 0;
     const several = [...this.picked].filter((card) => this.list.includes(card));
@@ -151,19 +161,24 @@ class Review {
     byId("pick-all").textContent = several.length ? `Clear selection (${count(several.length)})` : `Select all ${count(this.list.length)} listed`;
     byId("pick-all").setAttribute("aria-pressed", String(several.length > 0));
     if (this.card) {
-      if (this.drawnCard !== this.card) showCard(this.card, this.decisions.of(this.card));
-      else showDecision(this.card, this.decisions.of(this.card));
+      if (this.drawnCard !== this.card) {
+        showCard(this.card, this.decisions.of(this.card));
+        drawChoices(this.card, (number) => this.decide("relabel", number));
+      }
+      showDecision(this.card, this.decisions.of(this.card));
       byId("accept").hidden = !corrected(this.card);
       byId("keep").classList.toggle("primary", !corrected(this.card));
       const key = (letter) => element("kbd", { "aria-hidden": "true" }, letter);
-      byId("accept").replaceChildren("Accept ", classNamed(this.card.suggested, 20), " ", key("a"));
+      byId("accept").replaceChildren("Accept ", classNamed(proposed(this.card), 20), " ", key("a"));
       byId("keep").replaceChildren("Keep ", classNamed(this.card.given, 20), " ", key("k"));
       byId("place").textContent = `${count(this.list.indexOf(this.card) + 1)} of ${count(this.list.length)}`;
     }
     this.drawnCard = this.card;
     this.drawTiles();
     this.remember();
-    byId("storage").hidden = !storage.problem;
+    byId("storage").hidden = !storage.problem || Boolean(remote.token);
+    const after = remote.token ? data.commands.reviewed : data.commands.reviewed_offline;
+    byId("after").replaceChildren(...(random || !after ? [] : [`To write the cleaned data${remote.token ? "" : ", download your decisions, then"}: `, element("code", {}, after)]));
   }
 
   drawTiles() {
@@ -180,8 +195,10 @@ class Review {
   tile(card) {
     const decision = this.decisions.of(card);
     const told = `Sample ${short(card.id, 40)}, ${words(card)}, ${decision ? KINDS[decision.kind] : "undecided"}`;
-    const arrow = corrected(card) ? [element("span", {}, element("span", { class: "arrow" }, "→"), classNamed(card.suggested, 24, { class: "suggested" }))] : [];
-    const long = className(card.given).length + className(card.suggested).length > 6;
+    const relabelled = decision?.kind === "relabel" ? named(decision.label, 24, { class: "relabelled" }) : null;
+    const other = relabelled ?? (corrected(card) ? classNamed(proposed(card), 24, { class: "suggested" }) : null);
+    const arrow = other ? [element("span", {}, element("span", { class: "arrow" }, "→"), other)] : [];
+    const long = className(card.given).length + (other?.textContent.length ?? 0) > 6;
     const caption = element("span", { class: long ? "caption long" : "caption" }, classNamed(card.given, 24, { class: "given" }), ...arrow);
     const mark = decision ? element("span", { class: `mark ${decision.kind}` }) : null;
     const attributes = { type: "button", class: "tile", "aria-label": told, "aria-current": card === this.card ? "true" : null };
@@ -233,30 +250,10 @@ class Review {
   decideSelected(kind) {
     const chosen = this.list.filter((card) => this.picked.has(card) && (kind === "keep" || corrected(card)));
     if (!chosen.length) return announce("No sample is selected.");
-    this.decisions.decide(chosen.map((card) => [card, kind, className(kind === "keep" ? card.given : card.suggested)]));
+    this.decisions.decide(chosen.map((card) => (kind === "keep" ? [card, kind, className(card.given)] : [card, accepting(card), className(proposed(card))])));
     this.picked.clear();
     this.refresh();
     announce(`${count(chosen.length)} samples ${KINDS[kind]}. Undo takes all of them back.`);
-  }
-
-  // What the random check says so far: the share of wrong labels with its interval, and in all.
-  drawAudit() {
-    const judged = data.audit.map((card) => this.decisions.of(card)).filter((decision) => decision && decision.kind !== "skip");
-    const wrong = judged.filter((decision) => decision.kind !== "keep").length;
-    byId("save-audit").hidden = this.part !== "check";
-    byId("save-audit").disabled = !judged.length;
-    byId("task").hidden = this.part === "review";
-    let found = `Is the given label right? Decide about all ${count(data.audit.length)} of these random samples, in any order; an estimate appears after 20.${data.cards.length ? " What the run thinks of them is hidden, so that it does not sway you." : ""}`;
-    if (judged.length >= 20) {
-      const [low, high] = interval(wrong, judged.length);
-      const all = data.samples;
-      found = `${count(wrong)} of ${count(judged.length)} random labels are wrong: ${percent(wrong / judged.length)} (${percent(low)} to ${percent(high)}), so about ${count(Math.round((wrong / judged.length) * all))} of all ${count(all)} (${count(Math.round(low * all))} to ${count(Math.round(high * all))}, 90 % interval).`;
-    }
-    if (judged.length === data.audit.length && data.then) found += ` The check is complete. Next: ${data.then}`;
-    const chosen = `Reviewing these ${count(data.next.length)} samples is expected to improve the model most, the first ones above all.`;
-    byId("task").textContent = this.part === "next" ? chosen : found;
-    byId("audit-summary").hidden = judged.length < 20;
-    byId("audit-summary").textContent = judged.length < 20 ? "" : `By your random check, ${found}`;
   }
 
   goTo(card) {
@@ -280,10 +277,10 @@ class Review {
     const { card } = this;
     if (!card) return;
     if (kind === "relabel" && number === card.given) return this.decide("keep");
-    if (kind === "relabel" && number === card.suggested) return this.decide("accept");
+    if (kind === "relabel" && number === proposed(card)) return this.decide("accept");
     if (kind === "accept" && !corrected(card)) return this.decide("keep");
-    const label = { accept: className(card.suggested), keep: className(card.given), relabel: className(number ?? 0) }[kind] ?? "";
-    this.decisions.decide([[card, kind, label]]);
+    const label = { accept: className(proposed(card)), keep: className(card.given), relabel: className(number ?? 0) }[kind] ?? "";
+    this.decisions.decide([[card, kind === "accept" ? accepting(card) : kind, label]]);
     const at = this.list.indexOf(card);
     this.refresh();
     if (this.card === card && at + 1 < this.list.length) this.goTo(this.list[at + 1]);
@@ -310,16 +307,6 @@ class Review {
       announce(`${file.name} cannot be read as decisions: ${error.message}.`);
     }
   }
-}
-
-// Wilson's interval, 90 %.
-function interval(wrong, judged) {
-  const z = 1.645;
-  const share = wrong / judged;
-  const centre = share + (z * z) / (2 * judged);
-  const spread = z * Math.sqrt((share * (1 - share)) / judged + (z * z) / (4 * judged * judged));
-  const scale = 1 + (z * z) / judged;
-  return [Math.max(0, (centre - spread) / scale), Math.min(1, (centre + spread) / scale)];
 }
 
 let fading = null;
