@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..runtime.machine import processors
+from .batch import leaves
 from .file_checksums import FileChecksums
 from .images import EscapingPath, Frame, Unreadable, read_with_checksum
 from .stores import InputStore, TensorStore
+
+OVERSAMPLED = 2  # sides to which images are decoded, of what they are scaled to later: the detail survives
 
 
 class Decoded(NamedTuple):
@@ -132,6 +135,30 @@ class MemoryImages(TensorStore):
     def path(self, position: int) -> Path:
         """Where an image was read from."""
         return self.folder / str(self.paths[position].as_py())
+
+
+def decoded_for(store: InputStore, side: int) -> InputStore:
+    """The same image files, decoded for networks that scale their shorter side to `side`: to twice that, if they are
+    larger. Large JPEG files are then decoded at a fraction of their size; what is seen of an image stays the same."""
+    frame = frame_of(store)
+    if frame is None or min(frame.height, frame.width) <= OVERSAMPLED * side:
+        return store
+    assert isinstance(store, ImageStore | MemoryImages)
+    scale = OVERSAMPLED * side / min(frame.height, frame.width)
+    smaller = frame._replace(height=round(scale * frame.height), width=round(scale * frame.width))
+    if isinstance(store, ImageStore):
+        return ImageStore(
+            store.paths,
+            store.folder,
+            smaller,
+            channels=store.channels,
+            workers=store.workers,
+            confined=store.confined,
+            seen=(store.seen, store.rows),
+        )
+    # Read again, so that an image is the same in a small and in a large set.
+    channels = int(leaves(store.tensors)[0].shape[1])
+    return ImageStore(store.paths, store.folder, smaller, channels=channels, workers=default_workers())
 
 
 def default_workers() -> int:
