@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 BACKBONE = "efficientnet-lite0"
 SIDE = 128  # to which the default scales images of up to 64 pixels
 ENCODING = "reading and encoding"
+BATCH = 16  # of the user's loop: what is quickest on a CPU; 64, as in tutorials, takes 2.5 times as long
 OURS = {"fast": "fast", "default": None}  # presets
 
 
@@ -70,10 +71,10 @@ def encoded(files: list[Path]) -> Any:
     network.eval()
     rows = []
     with torch.no_grad():
-        for start in range(0, len(files), 64):
+        for start in range(0, len(files), BATCH):
             images = [
                 np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
-                for file in files[start : start + 64]
+                for file in files[start : start + BATCH]
             ]
             pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
             rows.append(network.extract_features(pixels).mean((2, 3)).numpy())
