@@ -287,19 +287,19 @@ def write(path: Path, names: list[str], chosen: dict[str, int], clock: str) -> N
     """Measure all modes on these networks, each at its own size unless another is chosen, into a file of results, in
     which other networks stay as they are."""
     networks = json.loads(path.read_text(encoding="utf-8"))["networks"] if path.exists() else {}
+    told = chosen if clock == "wall" else {**chosen, "clock": clock}
     for name in names:
         kind = replace(KINDS[name], **chosen)
         size = {"width": kind.width, "batch": kind.batch, "rounds": kind.rounds}
-        networks[name] = {**size, **measure(list(STEPS), name, kind, CLOCKS[clock])}
+        machine = f"{os.cpu_count()} CPU cores, {torch.get_num_threads()} threads, {clock} time"
+        networks[name] = {**size, "machine": machine, **measure(list(STEPS), name, kind, CLOCKS[clock])}
         print(f"{name}: {networks[name]}", file=sys.stderr, flush=True)
-    told = chosen if clock == "wall" else {**chosen, "clock": clock}
-    found = {
-        "command": " ".join(["python benchmarks/step_cost.py --write", *(f"--{k} {v}" for k, v in told.items())]),
-        "machine": f"{os.cpu_count()} CPU cores, {torch.get_num_threads()} threads, {clock} time",
-        "versions": versions(),
-        "networks": networks,
-    }
-    write_atomically(path, json.dumps(found, indent=1).encode() + b"\n")
+        found = {
+            "command": " ".join(["python benchmarks/step_cost.py --write", *(f"--{k} {v}" for k, v in told.items())]),
+            "versions": versions(),
+            "networks": networks,
+        }
+        write_atomically(path, json.dumps(found, indent=1).encode() + b"\n")  # now: the next network takes minutes
 
 
 def main() -> None:

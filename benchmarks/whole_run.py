@@ -1,6 +1,7 @@
 """A whole run against what a user would do instead: processor time from arrays to the list of labels, and the list.
 
     python benchmarks/whole_run.py --rounds 3        # writes benchmarks/results/whole_run.json
+    python benchmarks/whole_run.py --only files --data FOLDER --rounds 1
 
 Made-up feature vectors of 10 classes (`--samples` of them, 256 columns) and the digits of scikit-learn, 40 % of the
 labels replaced at random, 1,000 and 200 verified samples. One thread; all rows in one process, interleaved; medians.
@@ -11,6 +12,9 @@ Imports are not part of it. Rows:
     cleanlab            five-fold cross-validation of the bare loop, then cleanlab's scores
     MLPClassifier, LogisticRegression
                         of scikit-learn, fitted once: no list
+
+`files` are 20,000 JPEG files (FOLDER/train/<class>/NNNN.jpg, CIFAR-10 as files), 1,000 of them verified, with a frozen
+backbone: see `whole_run_files.py`. Every row then includes reading and encoding them.
 """
 
 from __future__ import annotations
@@ -186,12 +190,35 @@ def measured(problem: Problem, rounds: int) -> dict[str, dict[str, float]]:
     }
 
 
+def files(data: Path, samples: int, *, verified: int, epochs: int, rounds: int) -> dict[str, Any]:
+    """The rows on image files, each from the files to the list."""
+    import numpy as np
+
+    from whole_run_files import OURS, make_photos
+    from whole_run_files import measured as measured_on_files
+
+    with tempfile.TemporaryDirectory() as work:
+        photos = make_photos(data, Path(work), samples=samples, verified=verified, epochs=epochs)
+        empty = np.zeros((0, 1), "f4")
+        others = {
+            row: lambda inputs, act=act: act(
+                Problem(inputs, photos.given, photos.true, empty, photos.true[:0], photos.batch, photos.epochs)
+            )
+            for row, act in ROWS.items()
+            if row not in OURS
+        }
+        about = {"rounds": rounds, "samples": len(photos.given), "verified": verified, "epochs": epochs}
+        return {**about, "rows": measured_on_files(photos, rounds, others)}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--samples", type=int, default=49_000, help="feature vectors")
     options.add_argument("--epochs", type=int, default=6, help="on these")
-    options.add_argument("--only", choices=("features", "digits"))
+    options.add_argument("--only", choices=("features", "digits", "files"))
+    options.add_argument("--data", type=Path, help="the folder of `files`, which are left out without it")
+    options.add_argument("--files", type=int, default=20_000, help="how many of them")
     options.add_argument("--output", type=Path, default=RESULT)
     arguments = options.parse_args()
     import torch
@@ -210,6 +237,9 @@ def main() -> None:
             about = {"rounds": arguments.rounds, "samples": len(problem.given), "epochs": problem.epochs}
             kept[name] = {**about, "rows": measured(problem, arguments.rounds)}
             arguments.output.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if arguments.data is not None and arguments.only in (None, "files"):
+        kept["files"] = files(arguments.data, arguments.files, verified=1000, epochs=12, rounds=arguments.rounds)
+        arguments.output.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

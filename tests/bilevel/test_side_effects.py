@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mslg.bilevel import MODES, Bilevel, BilevelOutput
+from mslg.bilevel import MODES, Bilevel, BilevelOutput, recomputable_activations, spendable_weights
 from mslg.bilevel import (
     tangent_modes as tangents,
 )
 from mslg.bilevel.recomputable_activations import RecomputableActivations
+from mslg.bilevel.spendable_weights import Spendable
 from mslg.bilevel.tangent_modes import ForwardPass
 from mslg.networks.head import find_head
 
@@ -193,10 +195,12 @@ def wide_network() -> nn.Module:
     ).train()
 
 
+@pytest.mark.parametrize("deepest", [0, 2])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_activations_that_are_not_kept_are_recomputed_bit_by_bit(
-    recompute: bool, monkeypatch: pytest.MonkeyPatch
+    recompute: bool, deepest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recomputable_activations, "DEEPEST", deepest)
     inputs, clean = (torch.randn(6, 2, 32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 
     def run() -> tuple[BilevelOutput, list[Tensor], list[bool]]:
@@ -215,7 +219,8 @@ def test_activations_that_are_not_kept_are_recomputed_bit_by_bit(
         return meta, gradients(net, meta.logits), gone
 
     meta, gradient, gone = run()
-    assert gone == ([True] * 7 if recompute else [True, True, True, True, False, True, True])
+    blocks = [False] * 4 if deepest == 0 else [True, True, False, True]
+    assert gone == ([True] * 7 if recompute else [True, True, *blocks, True])
     monkeypatch.setattr(RecomputableActivations, "watching", lambda self: nullcontext())
     kept_meta, kept_gradient, kept = run()
     assert kept == [recompute] * 7
@@ -239,6 +244,60 @@ def test_a_graph_that_is_used_up_leaves_nothing_behind() -> None:
         assert all(reference.expired() for reference in gone)
     finally:
         gc.enable()
+
+
+def test_look_ahead_weights_are_freed_while_the_gradient_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spendable_weights, "WORTH_IT", 1)
+    net, inputs = wide_network(), torch.randn(6, 2, 32, 32)
+    engine, spent = Bilevel(net), []
+    original = Spendable._spend
+
+    def spend(self: Any, weight: Any, gradient: Tensor) -> None:
+        memory = StorageWeakRef(weight().untyped_storage())
+        original(self, weight, gradient)
+        spent.append(memory.expired())
+
+    monkeypatch.setattr(Spendable, "_spend", spend)
+    found = engine(inputs, loss, inputs, loss, look_ahead=0.1)
+    assert len(spent) == len(list(net.parameters()))
+    assert all(spent)
+    other = Bilevel(net)
+    other.spends = False
+    assert torch.equal(found.tangent, other(inputs, loss, inputs, loss, look_ahead=0.1).tangent)
+
+
+class ReadsWeightsLate(nn.Module):
+    """The last layer's weight is also read in a checkpoint of the first layers, without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def start(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.first(x)) * (1 + self.head.weight.detach().sum(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.utils.checkpoint.checkpoint(self.start, x, use_reentrant=False)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_weight_that_is_read_after_its_gradient_is_not_freed(
+    recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spendable_weights, "WORTH_IT", 1)
+    torch.manual_seed(0)
+    net, inputs, clean = ReadsWeightsLate(), torch.randn(6, 4), torch.randn(6, 4)
+    engine, other = Bilevel(net, recompute=recompute), Bilevel(net, recompute=recompute)
+    other.spends = False
+    expected = other(inputs, loss, clean, loss, look_ahead=0.1)
+    found = engine(inputs, loss, clean, loss, look_ahead=0.1)
+    assert not engine.spends
+    assert torch.equal(found.tangent, expected.tangent)
+    assert torch.equal(found.clean_loss, expected.clean_loss)
+    for one, two in zip(gradients(net, found.logits), gradients(net, expected.logits), strict=True):
+        assert torch.equal(one, two)
 
 
 class TiedWeights(nn.Module):

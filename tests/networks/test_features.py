@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import Dataset
@@ -18,6 +19,10 @@ from typer.testing import CliRunner
 
 from mslg.cli.app import app
 from mslg.data.augmentation import Augment
+from mslg.data.image_stores import frame_of
+from mslg.data.images import read_with_checksum
+from mslg.data.readers.folder import folder
+from mslg.data.readers.options import Reading
 from mslg.data.source import Source, make_source
 from mslg.networks.features import backbone, cache_folder, extract, preparation
 from mslg.runs.recipes import load_recipe
@@ -194,6 +199,36 @@ def test_a_row_that_was_cut_off_or_damaged_is_computed_anew(caplog: pytest.LogCa
     file.write_bytes(b"nonsense")
     assert torch.equal(rows(extract(source(), body)), expected)
     assert "is damaged and is computed again" in caplog.text
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_large_photos_are_decoded_at_twice_the_side_of_the_backbone(
+    in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            small = Image.fromarray(random.integers(0, 255, (9, 12, 3), dtype=np.uint8))
+            photo = small.resize((480, 640), Image.Resampling.BICUBIC)
+            exif = photo.getexif()
+            exif[0x0112] = 6  # a telephone held upright: 640 × 480 when seen
+            photo.save(tmp_path / name / f"{number}.jpg", quality=90, exif=exif)
+    if not in_memory:
+        monkeypatch.setattr("mslg.data.readers.image_files.IN_MEMORY", 0)
+    photos = folder(tmp_path, reading=Reading(workers=0)).train
+    assert frame_of(photos.store) == (480, 640, 1.0)
+    prepare, body = Augment.parse("resize-32 centre-32"), nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 3))
+    decoded = []
+    monkeypatch.setattr(
+        "mslg.data.image_stores.read_with_checksum",
+        lambda *given: decoded.append(given[1]) or read_with_checksum(*given),
+    )
+    found = extract(photos, body, prepare=prepare)
+    assert set(decoded) == {(64, 85, 1.0)}
+    assert frame_of(found.store.files) == (480, 640, 1.0)  # type: ignore[attr-defined]
+    whole = prepare.measuring(next(iter(photos.store.batches([torch.arange(4)]))))
+    assert (rows(found) - whole.flatten(1)).abs().mean() < 0.01
 
 
 def test_random_changes_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,7 @@ from ..runtime.precision import gradient
 from .borrowed_weights import borrowed, buffers_of, called
 from .fallbacks import MODES, Fallbacks, Mode
 from .recomputable_activations import RecomputableActivations
+from .spendable_weights import Spendable
 from .tangent_modes import Direction, ForwardPass, RandomState
 
 log = logging.getLogger("mslg")
@@ -99,6 +100,7 @@ class Bilevel:
         self.recompute = recompute
         self.clean_every = clean_every
         self.kept: KeptGradient | None = None
+        self.spends = True  # whether look-ahead weights are freed one by one: until that turns out to be too early
         self.fallbacks = Fallbacks(mode, central=central)
         trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
         if not trainable:
@@ -152,11 +154,20 @@ class Bilevel:
             direction, loss = self.clean_gradient(self.parameters, clean_inputs, clean_loss)
             return self.forward(inputs), direction, loss
         forward = self.forward(inputs)
-        ahead = self.look_ahead(forward, inner_loss, look_ahead)
+        spendable = Spendable(self.look_ahead(forward, inner_loss, look_ahead), self.spends)
         if self.recompute:
             forward.logits = forward.logits.detach()
-        direction, loss = self.clean_gradient(ahead, clean_inputs, clean_loss)
-        del ahead
+        try:
+            direction, loss = self.clean_gradient(spendable, clean_inputs, clean_loss)
+        except RuntimeError:
+            if not spendable.spent:
+                raise
+            # Something reads a weight after its gradient is known, such as a checkpoint with a detached weight.
+            self.spends = False
+            if self.recompute:
+                forward.record_again()
+            ahead = self.look_ahead(forward, inner_loss, look_ahead)
+            direction, loss = self.clean_gradient(ahead, clean_inputs, clean_loss)
         if self.recompute:
             forward.record_again()
         return forward, direction, loss
@@ -176,18 +187,25 @@ class Bilevel:
         gradients = gradient(loss, self.parameters, retain_graph=not self.recompute, allow_unused=True)
         forward.activations.forget()
         filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, gradients, strict=True)]
+        del gradients
         return self._step(filled, distance)
 
     def _step(self, gradients: list[Tensor], distance: float) -> list[Tensor]:
+        """The weights a step along the gradients, each of which is freed as soon as it is used: the list is emptied."""
         # Gradients from autograd are those of this process's batch alone, even if the network is wrapped.
-        weights = [p.detach() for p in self.parameters]
-        return list(torch._foreach_add(weights, averaged(gradients), alpha=-distance))
+        moves = list(averaged(gradients))
+        gradients.clear()
+        moves.reverse()
+        return [torch.add(p.detach(), moves.pop(), alpha=-distance) for p in self.parameters]
 
     def clean_gradient(
-        self, weights: list[Tensor], clean_inputs: Inputs, clean_loss: Loss
+        self, weights: list[Tensor] | Spendable, clean_inputs: Inputs, clean_loss: Loss
     ) -> tuple[list[Tensor | None], Tensor]:
         """g: the gradient of the clean loss at these weights, and the loss. Batch-norm buffers stay unchanged."""
-        leaves = [weight.detach().requires_grad_() for weight in weights]
+        if isinstance(weights, Spendable):
+            leaves = weights.leaves()
+        else:
+            leaves = [weight.detach().requires_grad_() for weight in weights]
         tensors = {name: p.detach() for name, p in self.network.named_parameters()} | buffers_of(self.network)
         tensors.update(zip(self.names, leaves, strict=True))
         with torch.enable_grad(), borrowed(self.network, tensors):  # until the gradient is taken

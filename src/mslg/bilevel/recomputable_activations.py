@@ -2,7 +2,8 @@
 
 In the common Conv → BatchNorm → ReLU chain autograd saves two tensors of the same size per layer: the input of the
 batch norm and the output of the ReLU. The second follows from the first by element-wise kernels, so it is recomputed
-where a pass over the graph needs it; so is the end of a residual block, ReLU(BatchNorm + input of the block).
+where a pass over the graph needs it; so is the end of a residual block, ReLU(BatchNorm + input of the block),
+if what is added does not need too many other blocks.
 Recomputed values are bit-identical: the same kernels run on the same numbers. The latest one is kept: the layers around
 it need it one after the other.
 """
@@ -22,7 +23,8 @@ from torch.overrides import TorchFunctionMode
 Identity = tuple[int, int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 
 WORTH_IT = 1 << 16  # elements; smaller tensors are not worth the overhead
-DEEPEST = 2  # residual blocks that are recomputed one from the other
+# Residual blocks that are recomputed one from the other. ResNet-18, batch 32: 0, 1, 2 take 3.6, 3.75, 3.9 plain steps.
+DEEPEST = 0
 
 _numbers = count()
 

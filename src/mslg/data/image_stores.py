@@ -1,8 +1,9 @@
-"""Images as inputs: decoded by worker processes when they are needed, or once into memory."""
+"""Images as inputs: decoded by worker processes when they are needed, or once: into memory, or into a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..runtime.machine import processors
+from .batch import leaves
 from .file_checksums import FileChecksums
 from .images import EscapingPath, Frame, Unreadable, read_with_checksum
+from .pixel_cache import PixelCache
 from .stores import InputStore, TensorStore
+
+OVERSAMPLED = 2  # sides to which images are decoded, of what they are scaled to later: the detail survives
 
 
 class Decoded(NamedTuple):
@@ -40,30 +45,30 @@ class ImageStore:
         channels: int = 3,
         workers: int = 0,
         confined: bool = False,
-        seen: tuple[FileChecksums, Tensor] | None = None,
     ) -> None:
         # An arrow array, not a list: reference counting would make every worker process copy a million strings.
         self.paths = paths if isinstance(paths, pa.ChunkedArray | pa.Array) else pa.array(paths, pa.large_string())
         self.folder, self.frame, self.channels, self.workers = folder, frame, channels, workers
         self.confined = confined
         # What has been read, and where in it these files are: the parts of a store share it.
-        self.seen, self.rows = seen or (FileChecksums(len(self.paths)), torch.arange(len(self.paths)))
+        self.seen, self.rows = FileChecksums(len(self.paths)), torch.arange(len(self.paths))
+        self.kept: tuple[PixelCache, Tensor] | None = None  # decoded images, and the row of each in it
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def at(self, positions: np.ndarray[Any, Any]) -> ImageStore:
         """The images at these positions."""
-        paths = self.paths.take(pa.array(positions))
-        return ImageStore(
-            paths,
-            self.folder,
-            self.frame,
-            channels=self.channels,
-            workers=self.workers,
-            confined=self.confined,
-            seen=(self.seen, self.rows[torch.from_numpy(positions)]),
-        )
+        chosen, index = copy(self), torch.from_numpy(positions)
+        chosen.paths, chosen.rows = self.paths.take(pa.array(positions)), self.rows[index]
+        chosen.kept = None if self.kept is None else (self.kept[0], self.kept[1][index])
+        return chosen
+
+    def keep_decoded(self, folder: Path) -> None:
+        """Decode each image once, here and in all parts that are taken from now on: what it looked like is kept in a
+        file of this folder. See `PixelCache`."""
+        cache = PixelCache.of(folder, self.paths, self.folder, self.frame, self.channels)
+        self.kept = None if cache is None else (cache, torch.arange(len(self)))
 
     def path(self, position: int) -> Path:
         """Where an image is."""
@@ -73,9 +78,10 @@ class ImageStore:
         """A stack of images. An unreadable file is returned, not raised: a DataLoader rewords exceptions."""
         images, checksums = [], []
         for position in positions:
-            path = self.path(int(position))
+            path, inside = self.path(int(position)), self.folder if self.confined else None
+            kept = None if self.kept is None else (self.kept[0], int(self.kept[1][position]))
             try:
-                image = read_with_checksum(path, self.frame, self.channels, self.folder if self.confined else None)
+                image = read_with_checksum(path, self.frame, self.channels, inside, kept)
             except EscapingPath as error:
                 image = Unreadable(str(path), str(error))
             if isinstance(image, Unreadable):
@@ -132,6 +138,24 @@ class MemoryImages(TensorStore):
     def path(self, position: int) -> Path:
         """Where an image was read from."""
         return self.folder / str(self.paths[position].as_py())
+
+
+def decoded_for(store: InputStore, side: int) -> InputStore:
+    """The same image files, decoded for networks that scale their shorter side to `side`: to twice that, if they are
+    larger. Large JPEG files are then decoded at a fraction of their size; what is seen of an image stays the same."""
+    frame = frame_of(store)
+    if frame is None or min(frame.height, frame.width) <= OVERSAMPLED * side:
+        return store
+    assert isinstance(store, ImageStore | MemoryImages)
+    scale = OVERSAMPLED * side / min(frame.height, frame.width)
+    smaller = frame._replace(height=round(scale * frame.height), width=round(scale * frame.width))
+    if isinstance(store, ImageStore):
+        reduced = copy(store)
+        reduced.frame, reduced.kept = smaller, None
+        return reduced
+    # Read again, so that an image is the same in a small and in a large set.
+    channels = int(leaves(store.tensors)[0].shape[1])
+    return ImageStore(store.paths, store.folder, smaller, channels=channels, workers=default_workers())
 
 
 def default_workers() -> int:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -114,16 +114,31 @@ def read(path: Path, frame: Frame | None, channels: int, inside: Path | None = N
     return found if isinstance(found, Unreadable) else found[0]
 
 
+class Kept(Protocol):
+    """Decoded images, by row: see `PixelCache`."""
+
+    def get(self, row: int, size: int, checksum: int) -> Pixels | None: ...
+
+    def put(self, row: int, size: int, checksum: int, pixels: Pixels) -> None: ...
+
+
 def read_with_checksum(
-    path: Path, frame: Frame | None, channels: int, inside: Path | None = None
+    path: Path, frame: Frame | None, channels: int, inside: Path | None = None, kept: tuple[Kept, int] | None = None
 ) -> tuple[Pixels, int] | Unreadable:
-    """An image, and the CRC-32 of its file: of the same bytes, as the file may change at any time."""
+    """An image, and the CRC-32 of its file: of the same bytes, as the file may change at any time. It is not decoded if
+    the row of `kept` has what this content was decoded to."""
     if inside is not None:
         refuse_escape(path, inside)
     try:
         content = _content(path)
+        checksum = crc32(content)
+        if kept is not None and (pixels := kept[0].get(kept[1], len(content), checksum)) is not None:
+            return pixels, checksum
         with opened(path, content) as image:
-            return pixels_of(image, frame, channels), crc32(content)
+            pixels = pixels_of(image, frame, channels)
+        if kept is not None:
+            kept[0].put(kept[1], len(content), checksum, pixels)
+        return pixels, checksum
     except Exception as error:  # Pillow raises nearly anything on a broken file
         return Unreadable(str(path), _reason(error, path))
 

@@ -25,12 +25,13 @@ from torch import Tensor, nn
 
 from ..data.augmentation import UNCHANGED, Augment
 from ..data.batch import call, leaves, map_inputs
-from ..data.image_stores import frame_of
+from ..data.image_stores import decoded_for, frame_of
 from ..data.source import Source
 from ..data.stores import TensorStore
 from ..runtime.durations import in_words, range_in_words
 from ..runtime.seeds import seeded
 from ..runtime.threads import ThreadTrial
+from ..runtime.time_left import TimeLeft
 from .build import example_of, network_factory
 from .evaluating import evaluating
 from .feature_cache import DIGEST, Digests, FeatureCache
@@ -119,6 +120,7 @@ def extract(
     """
     title = name or type(network).__name__
     head, layer = find_head(network)
+    files, source = source.store, _decoded_for(source, prepare)
     folder = (cache_folder() if cache is None else Path(cache)) / "features"
     kept = FeatureCache(folder / f"{_file_name(title)}-{_key(source, network, head, prepare, title)}.rows")
     digests = _digests(source)
@@ -143,9 +145,16 @@ def extract(
         log.info("using the cached features of %d samples (%s): %s", len(source), title, kept.path)
     assert rows is not None
     features = torch.from_numpy(_at(rows, positions))
-    if callable(getattr(source.store, "path", None)):
-        return replace(source, store=FilesFeatures(features, source.store))
+    if callable(getattr(files, "path", None)):
+        return replace(source, store=FilesFeatures(features, files))
     return replace(source, store=TensorStore(features), shown=source.store if source.shown is None else source.shown)
+
+
+def _decoded_for(source: Source, prepare: Augment) -> Source:
+    """The source with image files decoded no larger than the preparation needs them."""
+    first = next((word for word in prepare.words if word != "rgb"), "")
+    side = re.fullmatch(r"resize-(\d+)", first)
+    return source if side is None else replace(source, store=decoded_for(source.store, int(side[1])))
 
 
 class FilesFeatures(TensorStore):
@@ -246,8 +255,10 @@ def _digests(source: Source) -> Digests:
     """(samples,) digests that change with the inputs: of the files if there are any, otherwise of the tensors."""
     found = np.zeros(len(source), dtype=f"V{DIGEST}")
     if callable(path := getattr(source.store, "path", None)):
+        shown = TimeLeft("looking for cached features", len(source))
         for position in range(len(source)):
             found[position] = _of_file(Path(path(position)), whole=len(source) <= HASHED)
+            shown.advance(1)
         return found
     done = 0
     for inputs in source.store.batches(torch.arange(len(source)).split(1024)):

@@ -11,12 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data.augmentation import Augment
+from ..data.image_stores import ImageStore
 from ..data.make_splits import clean_from_test, held_out_of_train, verified_labels
 from ..data.open import subset
 from ..data.source import Source
 from ..methods import METHODS
 from ..networks.build import default_network, network_factory
-from ..networks.features import backbone, extract, preparation
+from ..networks.features import backbone, cache_folder, extract, preparation
 from ..registry import expect_name
 from .image_default import with_image_default
 from .open_data import open_data
@@ -89,6 +90,8 @@ def open_run_data(
             _refuse_without_clean(settings, opened)  # now: features may take a while
         parts, data = _features(opened, data, train.augment, options)
         opened, train = opened._replace(**parts), replace(train, augment=None)
+    else:
+        _keep_decoded(opened)
     augment = Augment.parse(train.augment)
     name = settings.network.name or default_network(opened.train, augment)
     settings = replace(settings, data=data, train=train, network=replace(settings.network, name=name))
@@ -155,6 +158,13 @@ def _held_out_of_train(opened: Any, data: Data, seed: int) -> dict[str, Any]:
         return {"test": subset(opened.test, data.test)}
     train, test = held_out_of_train(opened.train, data.test, seed)
     return {"train": train, "test": test}
+
+
+def _keep_decoded(opened: Any) -> None:
+    """Image files that every epoch reads are decoded once."""
+    for part in (opened.train, opened.clean, opened.test):
+        if isinstance(part, Source) and isinstance(part.store, ImageStore):
+            part.store.keep_decoded(cache_folder() / "pixels")
 
 
 def _features(opened: Any, data: Data, augment: Any, options: Options) -> tuple[dict[str, Any], Data]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...runtime.time_left import TimeLeft
 from ..images import EXTENSIONS, UNREAD, missing_decoder
 from .bundle import Bundle
 from .from_table import image_bundle
@@ -66,7 +67,7 @@ def readable(names: list[str], path: Path) -> list[str]:
 def images_below(top: Path) -> Iterator[str]:
     """The images below a folder, as paths with forward slashes, also those of formats that are not read. Symbolic links
     are followed, cycles excepted."""
-    seen = set()
+    seen, shown = set(), TimeLeft(f"{top}: looking for images")
     for here, folders, files in os.walk(top, followlinks=True):
         real = os.path.realpath(here)
         if real in seen:
@@ -75,6 +76,7 @@ def images_below(top: Path) -> Iterator[str]:
         seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(here).relative_to(top).as_posix()
+        shown.advance(len(files))
         for name in files:
             if not name.startswith(".") and name.lower().endswith((*EXTENSIONS, *UNREAD)):
                 yield name if below == "." else f"{below}/{name}"
