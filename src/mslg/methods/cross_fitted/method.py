@@ -247,9 +247,10 @@ class CrossFitted(FoldNetworks):
         self.offset.copy_(offset)
 
     def _predict_by(self, ridge: Ridge, rows: RidgeSamples, data: Splits) -> None:
-        """Predict training samples, which are not read again if all were kept, and clean ones by a regression."""
-        for index, inputs in rows.kept() or ((batch.index, batch.inputs) for batch in data.in_order()):
-            self.table_of("ridge")[index] = floored(ridge.predict(inputs, self.fold[index]))
+        """Predict training samples, which are not read again if all were fitted, and clean ones by a regression."""
+        read = ((batch.index, ridge.predict(batch.inputs, self.fold[batch.index])) for batch in data.in_order())
+        for index, log_probs in rows.predicted() or read:
+            self.table_of("ridge")[index] = floored(log_probs)
         batches = (batch for part in data.drawn_parts for batch in data.in_order(part))
         self.clean_predictions["ridge"] = ridge.predict_all(batches, self.clean_fold)
 
