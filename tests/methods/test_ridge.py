@@ -131,7 +131,7 @@ def test_scores_are_of_solutions_without_the_sample() -> None:
     features, target = features_of(inputs, None), torch.eye(CLASSES, dtype=torch.float64)[given] - 0.3
     penalty = 0.5 * torch.eye(7, dtype=torch.float64)
     squares = features.T @ features + penalty
-    leverage = leverage_of(features, torch.linalg.cholesky(squares))[:, None]
+    leverage = leverage_of(features, torch.linalg.cholesky(squares).inverse())[:, None]
     scores = without_each(features @ torch.linalg.solve(squares, features.T @ target), target, leverage)
     for place in range(0, 60, 7):
         rest = [number for number in range(60) if number != place]

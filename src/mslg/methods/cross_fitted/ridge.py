@@ -157,7 +157,7 @@ class RidgeSamples:
         _, rounds, penalty, kind = min(tried, key=lambda each: each[0])
         whole = problem(kind, slice(None))
         solutions, offsets = whole.rounds(folds, penalty, rounds)[-1]
-        self._predicted = [(index, whole.predict(solutions, offsets).log_softmax(1))]
+        self._predicted = [(index, whole.predict(solutions, offsets).log_softmax(0).T)]
         return Ridge(mean, scale, kind, solutions, offsets)
 
 
@@ -190,14 +190,15 @@ class Problem:
         losses = torch.zeros(ROUNDS, dtype=torch.float64, device=self._features.device)
         for done, (solutions, offsets) in enumerate(self.rounds(HELD_OUT, penalty, ROUNDS)):
             logits = self.predict(solutions, offsets)
-            losses[done] = _losses(logits, self._label[: len(logits)], self._transition).sum()
+            losses[done] = _losses(logits, self._label[: logits.shape[1]], self._transition).sum()
         losses = _total(losses)[LEAST_ROUNDS - 1 :]
         return float(losses.min()), int(losses.argmin()) + LEAST_ROUNDS
 
     def predict(self, solutions: Tensor, offsets: Tensor) -> Tensor:
-        """(n, classes) logits of the samples of as many folds, each by the solution without its fold."""
-        parts = zip(self._parts, solutions, offsets, strict=False)
-        return torch.cat([_scores(self._features[part], solution) + offset for part, solution, offset in parts])
+        """(classes, n) logits of the samples of as many folds, each by the solution without its fold."""
+        parts = zip(self._parts, solutions.to(self._features), offsets, strict=False)
+        scores = [(self._features[part] @ solution).double() + offset for part, solution, offset in parts]
+        return torch.cat(scores).T.contiguous()
 
     def rounds(self, folds: int, penalty: float, count: int) -> list[tuple[Tensor, Tensor]]:
         """(folds, features, classes) solutions without each of the first folds and their (folds, classes) offsets,
@@ -233,10 +234,11 @@ class Problem:
         """(folds, 1, n) how much each sample's own target counts in its score by the solution without a fold, which is
         of no interest in the fold itself."""
         found = self._features.new_zeros(len(factor), 1, len(self._features))
-        for number, each in enumerate(factor):
+        unit = torch.eye(factor.shape[1]).to(factor)
+        for number, inverse in enumerate(torch.linalg.solve_triangular(factor, unit, upper=False)):
             for other, part in enumerate(self._parts):
                 if other != number:
-                    found[number, 0, part] = leverage_of(self._features[part], each)
+                    found[number, 0, part] = leverage_of(self._features[part], inverse)
         return found
 
     def _sharpness(self, scores: Tensor, outside: Tensor, tried: Tensor, noisy: bool) -> Tensor:
@@ -244,8 +246,7 @@ class Problem:
         through the transition matrix, in the first round as true labels."""
         some = self._sharpened
         unit = torch.eye(len(self._transition)).to(self._transition)
-        logits = scores[:, :, some].double().movedim(2, 1)  # (folds, n, classes)
-        logits = tried[:, :, None, None] * logits
+        logits = tried[:, :, None, None] * scores[:, :, some].double()
         losses = _losses(logits, self._label[some], self._transition if noisy else unit)
         best = _total((losses * outside[:, 0, some]).sum(2)).argmin(0)
         return tried.gather(0, best[None])[0]
@@ -290,12 +291,10 @@ def _landmarks(rows: Tensor, index: Tensor, samples: int) -> Tensor:
     return gathered(rows[kept])[order]
 
 
-def leverage_of(features: Tensor, factor: Tensor) -> Tensor:
-    """(n,) how much each sample's own target counts in its score; `factor` is Cholesky's, of the features' squares,
-    their mean over processes, and the penalty."""
-    unit = torch.eye(len(factor)).to(factor)
-    inverse = torch.linalg.solve_triangular(factor, unit, upper=False).to(features)
-    found = features.new_zeros(len(features))
+def leverage_of(features: Tensor, inverse: Tensor) -> Tensor:
+    """(n,) how much each sample's own target counts in its score; `inverse` is that of Cholesky's factor of the
+    features' squares, their mean over processes, and the penalty."""
+    found, inverse = features.new_zeros(len(features)), inverse.to(features)
     for part, into in zip(features.split(ROWS), found.split(ROWS), strict=True):
         for _, spread in triangular_product(part, inverse):
             into += spread.square_().sum(1)
@@ -324,13 +323,9 @@ def _location(rows: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (squares.mean() / count).sqrt()
 
 
-def _scores(features: Tensor, solution: Tensor) -> Tensor:
-    return (features @ solution.to(features)).double()
-
-
 def _losses(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
-    """(…, n) the negative log-likelihood of given labels, of (…, n, classes) logits."""
-    probs = (logits.softmax(-1) * transition.T[label]).sum(-1)
+    """(…, n) the negative log-likelihood of given labels, of (…, classes, n) logits."""
+    probs = (logits.softmax(-2) * transition[:, label]).sum(-2)
     return -probs.clamp_min(1e-12).log()
 
 
