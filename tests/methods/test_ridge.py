@@ -17,9 +17,10 @@ from mslg.methods.cross_fitted.ridge import (
     Ridge,
     RidgeSamples,
     as_rows,
-    deconvolved_rows,
+    deconvolved,
     features_of,
     leverage_of,
+    triangular_product,
     without_each,
 )
 
@@ -75,10 +76,11 @@ def test_no_sample_is_predicted_by_its_own_label(monkeypatch: pytest.MonkeyPatch
 
 def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
     inputs, _, given, transition = noisy(80)
-    fold = torch.arange(80) % FOLDS
+    fold = torch.arange(80) // 20
     features = features_of(inputs, None)
     made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool), transition)
-    solution, offset = made.rounds(1, 1e-2, 1)[0]
+    solutions, offsets = made.rounds(FOLDS, 1e-2, 1)[0]
+    solution, offset = solutions[1], offsets[1]
     others = [number for number in range(80) if fold[number] != 1]
     shares = [sum(int(given[number] == c) for number in others) / len(others) for c in range(CLASSES)]
     squares = sum(torch.outer(features[number], features[number]) for number in others)
@@ -96,7 +98,7 @@ def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.Monke
     monkeypatch.setattr(ridge, "DECONVOLVED", 2000)
     transition = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
     true = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], dtype=torch.float64)
-    assert torch.allclose(deconvolved_rows(true @ transition, transition), true, atol=1e-3)
+    assert torch.allclose(deconvolved((true @ transition).T, transition).T, true, atol=1e-3)
 
 
 def test_features_of_a_kernel_have_its_products_between_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +111,32 @@ def test_features_of_a_kernel_have_its_products_between_landmarks(monkeypatch: p
             assert float(first @ second) == pytest.approx(math.exp(-distance / (2 * ridge.SQUARED_WIDTH * 4)))
 
 
+def test_samples_that_were_fitted_are_predicted_as_others_are() -> None:
+    inputs, _, given, transition = noisy()
+    fold = stratified_folds(torch.zeros_like(given), FOLDS, seed=1)
+    samples = RidgeSamples(len(given))
+    samples.add(Batch(torch.arange(len(given)), inputs, given))
+    made = samples.fit(given, fold, transition)
+    index, log_probs = samples.predicted()[0]
+    assert torch.equal(index.sort().values, torch.arange(len(given)))
+    assert torch.allclose(log_probs, made.predict(inputs[index], fold[index]), atol=1e-9)
+
+
+def test_a_product_with_a_triangular_matrix_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "BLOCK", 3)
+    random = torch.Generator().manual_seed(0)
+    rows, lower = (torch.randn(count, 8, dtype=torch.float64, generator=random) for count in (5, 8))
+    lower = lower.tril()
+    product = torch.cat([part for _, part in triangular_product(rows, lower)], 1)
+    assert torch.allclose(product, rows @ lower.T)
+
+
 def test_scores_are_of_solutions_without_the_sample() -> None:
     inputs, _, given, _ = noisy(60)
     features, target = features_of(inputs, None), torch.eye(CLASSES, dtype=torch.float64)[given] - 0.3
     penalty = 0.5 * torch.eye(7, dtype=torch.float64)
     squares = features.T @ features + penalty
-    leverage = leverage_of(features, torch.linalg.cholesky(squares))
+    leverage = leverage_of(features, torch.linalg.cholesky(squares).inverse())[:, None]
     scores = without_each(features @ torch.linalg.solve(squares, features.T @ target), target, leverage)
     for place in range(0, 60, 7):
         rest = [number for number in range(60) if number != place]

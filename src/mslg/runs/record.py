@@ -20,7 +20,7 @@ from ..training.prediction_history import PredictionHistory
 from ..training.progress import Progress
 from .folder import Run
 
-SPACING = 1.0  # seconds between the checkpoints of two epochs, at least: one of a small network takes milliseconds
+SPACING = 3.0  # seconds between the checkpoints of two epochs, at least: one of a small network takes milliseconds
 
 
 def start_of(method: Method, data: Splits) -> Position:

@@ -13,7 +13,7 @@ from ..data.sample_table import LARGE, SampleTable, file_if_large, sharded_state
 from ..runtime import distributed
 from ..runtime.sharding import PerSample
 
-TOGETHER = 16  # batches folded at once
+TOGETHER = 20  # batches folded at once: as many as between two looks at the tables
 
 
 class PredictionHistory:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 ClassShares = Literal["between", "training", "clean"]
@@ -25,3 +26,9 @@ def clean_shift(offset: Tensor, shares: ClassShares) -> Tensor:
     more often than it occurs takes all samples that look a little like it: on questions of TREC, a class of 1 % took
     17 % of the predictions in two of six runs. With all of it, rare classes are predicted too seldom."""
     return (NEARNESS[shares] - 1) * (offset.float() + RARE).clamp_max(0)
+
+
+def shifts(offset: Tensor, shares: ClassShares, noisy: int, clean: int) -> Tensor:
+    """(noisy + clean, classes) both, of so many noisy samples followed by so many clean ones."""
+    parts = (noisy_shift(offset, shares), noisy), (clean_shift(offset, shares), clean)
+    return torch.cat([shift.expand(count, -1) for shift, count in parts])

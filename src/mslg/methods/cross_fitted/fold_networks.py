@@ -14,6 +14,7 @@ from ...data.batch import Batch, call, concat_inputs, map_inputs
 from ...data.sample_table import SampleTable
 from ...data.samples import Samples
 from ...data.splits import Splits
+from ...networks.dropout import with_cheap_masks
 from ...networks.evaluating import evaluating
 from ...runtime.distributed import broadcast_object
 from ...runtime.seeds import generator
@@ -23,6 +24,7 @@ from ...training.schedules import cosine
 from ...training.stacking import floored
 from ..mslg.contest import calibrated_loss
 from .outside_folds import OutsideFolds
+from .ridge import Ridge, RidgeSamples
 
 FINE_TUNE_RATE = 0.1  # of the learning rate
 
@@ -52,7 +54,7 @@ class FoldNetworks(SingleNetwork):
 
     def add_group(self, name: str) -> None:
         """Make the networks of a group, their optimizers, and the table of their predictions."""
-        networks = nn.ModuleList(self.task.new_network().train() for _ in range(self.folds))
+        networks = nn.ModuleList(with_cheap_masks(self.task.new_network()).train() for _ in range(self.folds))
         self.add_module(f"{name}_networks", networks)
         self.add_module(f"{name}_best", copy.deepcopy(networks))
         self.least[name] = math.inf
@@ -202,6 +204,15 @@ class FoldNetworks(SingleNetwork):
     def predict_drawn(self, name: str, data: Splits) -> Tensor:
         """(n, classes) log-probabilities out of fold of the clean samples to estimate on, then of those held out."""
         return torch.cat([self.predict_clean(name, data, part) for part in data.drawn_parts])
+
+    def predict_by(self, ridge: Ridge, rows: RidgeSamples, data: Splits) -> Tensor:
+        """Predict training samples by a regression; they are not read again if all were fitted. Returns what the method
+        above does, by the regression."""
+        read = ((batch.index, ridge.predict(batch.inputs, self.fold[batch.index])) for batch in data.in_order())
+        for index, log_probs in rows.predicted() or read:
+            self.table_of("ridge")[index] = floored(log_probs)
+        batches = (batch for part in data.drawn_parts for batch in data.in_order(part))
+        return ridge.predict_all(batches, self.clean_fold)
 
 
 def stratified_folds(label: Tensor, folds: int, seed: int) -> Tensor:

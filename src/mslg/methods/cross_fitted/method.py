@@ -35,12 +35,12 @@ from ...data.sample_table import file_if_large
 from ...data.samples import Samples
 from ...data.splits import Splits
 from ...networks.evaluating import evaluating
-from ...runtime.distributed import averaged, broadcast_object
-from ...training.losses import cross_entropy, forward_cross_entropy, soft_cross_entropy, total_variation
+from ...runtime.distributed import averaged, broadcast_object, ranks
+from ...training.losses import cross_entropy, forward_cross_entropy, log_softmax, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import floored
-from .class_shares import ClassShares, clean_shift, noisy_shift
+from .class_shares import ClassShares, noisy_shift, shifts
 from .estimates import (
     CleanPredictions,
     check_clean_set,
@@ -53,13 +53,14 @@ from .estimates import (
 from .fold_networks import FoldNetworks
 from .label_direction import label_direction
 from .refinement import OwnPredictions
-from .ridge import Ridge, RidgeSamples
+from .ridge import RidgeSamples
 from .stages import check_settings, schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
 
 CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only memorise the few clean samples
 FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
+KEPT = 2**24  # soft labels that are kept
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 SOURCES = ("noisy", "clean", "corrected", "ridge")
@@ -231,7 +232,7 @@ class CrossFitted(FoldNetworks):
         self.predict_training(NETWORKS[0], data, also=rows.add)
         self._estimate_noise(data, samples, start, NETWORKS[0])
         if ridge := rows.fit(self.table.given, self.fold, self.transition):
-            self._predict_by(ridge, rows, data)
+            self.clean_predictions["ridge"] = self.predict_by(ridge, rows, data)
             shares = self.offset.clone()  # what regression says about them follows the given labels
             self._estimate_noise(data, samples, start, (*NETWORKS[0], "ridge"))
             self.offset.copy_(shares)
@@ -245,13 +246,6 @@ class CrossFitted(FoldNetworks):
         self.transition.copy_(matrix)
         self.offset.copy_(offset)
 
-    def _predict_by(self, ridge: Ridge, rows: RidgeSamples, data: Splits) -> None:
-        """Predict training samples, which are not read again if all were kept, and clean ones by a regression."""
-        for index, inputs in rows.kept() or ((batch.index, batch.inputs) for batch in data.in_order()):
-            self.table_of("ridge")[index] = floored(ridge.predict(inputs, self.fold[index]))
-        batches = (batch for part in data.drawn_parts for batch in data.in_order(part))
-        self.clean_predictions["ridge"] = ridge.predict_all(batches, self.clean_fold)
-
     def _choose_clean(self, data: Splits) -> None:
         """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
         transition matrix."""
@@ -262,7 +256,7 @@ class CrossFitted(FoldNetworks):
         self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
         self.transition.copy_(matrix)
         if ridge := rows.fit(self.table.given, self.fold, self.transition):
-            self._predict_by(ridge, rows, data)
+            self.clean_predictions = {"ridge": self.predict_by(ridge, rows, data)}
 
     # Stage 2: networks that know the transition matrix
 
@@ -281,15 +275,14 @@ class CrossFitted(FoldNetworks):
         """Fit the weights of the posterior on the clean samples."""
         self.go_back_to_best("corrected")
         self.predict_training(["corrected"], data)
-        ridge = "ridge" in self.clean_predictions
         if (samples := data.unbiased_clean) is None:
-            self.weights[2:] = torch.tensor([0.5, 0.5, 1.0] if ridge else [1.0, 0.0, 1.0])
+            self.weights[2:] = torch.tensor([0.5, 0.5, 1.0] if "ridge" in self.clean_predictions else [1.0, 0.0, 1.0])
             return
         self.clean_predictions["corrected"] = self.predict_drawn("corrected", data)
         even = torch.zeros_like(self.clean_predictions["corrected"])
         logs = torch.stack([floored(self.clean_predictions.get(name, even)) for name in SOURCES])
-        fold = self.clean_fold[samples.index].cpu()
-        weights, combined = stacked(logs, samples, fold, self.transition.cpu(), ridge=ridge)
+        fold, transition = self.clean_fold[samples.index].cpu(), self.transition.cpu()
+        weights, combined = stacked(logs, samples, fold, transition, ridge="ridge" in self.clean_predictions)
         self.weights.copy_(weights)
         index = torch.cat([part.index for part in data.drawn_parts])
         self.verified = CleanPredictions(combined.float(), logs[: len(CONTROLS)].argmax(2), index)
@@ -311,20 +304,20 @@ class CrossFitted(FoldNetworks):
         clean, size = some(clean, self.clean_ratio), len(batch.index)
         target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
         inputs = concat_inputs([batch.inputs, clean.inputs])
+        parts = (size, len(clean.index))
         if self.mixes:
             assert isinstance(inputs, Tensor)
-            inputs, target = mixed(inputs, target, (size, len(clean.index)))
+            inputs, target = mixed(inputs, target, parts)
         logits = call(self.network, inputs)
-        noisy = (logits[:size] + noisy_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
-        loss = soft_cross_entropy(noisy, target[:size]).mean()
-        verified = (logits[size:] + clean_shift(self.offset, self.class_shares).to(logits.dtype)).log_softmax(1)
-        clean_loss = soft_cross_entropy(verified, target[size:]).mean()
+        shifted = logits + shifts(self.offset, self.class_shares, *parts).to(logits.dtype)
+        losses = soft_cross_entropy(shifted.log_softmax(1), target)
+        loss, clean_loss = (part.mean() for part in losses.split(parts))
         self.descend(self.optimizer, loss + self.clean_weight * clean_loss)
         scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
             scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
-        return StepResult(scalars, logits[:size].log_softmax(1))
+        return StepResult(scalars, log_softmax(logits[:size].detach()))
 
     @property
     def _refines(self) -> bool:
@@ -353,8 +346,13 @@ class CrossFitted(FoldNetworks):
         return self.own.refined(index, soft) if self._refines else soft
 
     def _displaced(self, index: Tensor) -> Tensor:
-        """(n, classes) the posterior as label learning has moved it."""
-        return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
+        """(n, classes) the posterior as label learning has moved it; if nothing moves it any more, it is kept."""
+        if self.label_rate > 0 or ranks() > 1 or len(self.task.given) * self.task.classes > KEPT:
+            return (self.log_posterior(index) + self.table.displaced(index)).softmax(1)
+        if self._kept is None:
+            every = torch.arange(len(self.task.given), device=self.task.device)
+            self._kept = (self.log_posterior(every) + self.table.displaced(every)).softmax(1)
+        return self._kept.index_select(0, index.to(self.task.device))
 
     def labels_fixed(self, epochs: int) -> str | None:
         return "the run ended before stage 3" if self.stage < 2 else None
@@ -387,6 +385,7 @@ class CrossFitted(FoldNetworks):
 
     clean_predictions: dict[str, Tensor] = {}  # noqa: RUF012 - replaced, never changed; of N and A until stage 2 ends
     verified = CleanPredictions()  # by the fold networks, after stage 2
+    _kept: Tensor | None = None  # soft labels of all samples in stage 3
 
     def extra(self) -> dict[str, Any]:
         return {
@@ -409,6 +408,7 @@ class CrossFitted(FoldNetworks):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
+        self._kept = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:

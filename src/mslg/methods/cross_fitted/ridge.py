@@ -16,7 +16,8 @@ predicts labels better than networks that are trained for as short as those of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -41,6 +42,8 @@ SHARPNESS = torch.logspace(0, 7, 15, base=2.0, dtype=torch.float64)  # of scores
 NEARBY = torch.logspace(-0.5, 0.5, 5, base=2.0, dtype=torch.float64)  # later, times the one before
 SHARPENED_ON = 500  # samples, about
 MOST_LEVERAGE = 0.99
+ROWS = 2048  # that features are computed of at once: what is in between stays in the cache
+BLOCK = 128  # columns of a product with a triangular matrix that are computed at once, without the zeros above them
 DECONVOLVED = 8  # steps of the first estimate; more follow the errors of the probabilities
 MANY_CLASSES = 200  # from which on none of this is done: its cost is quadratic in classes
 
@@ -61,7 +64,11 @@ class Kernel(NamedTuple):
 
     def features(self, rows: Tensor) -> Tensor:
         """(n, landmarks)."""
-        return gaussian(rows, self.landmarks) @ self.whitening.to(rows)
+        whitening, found = self.whitening.to(rows), rows.new_empty(len(rows), len(self.landmarks))
+        for part, into in zip(rows.split(ROWS), found.split(ROWS), strict=True):
+            for columns, product in triangular_product(gaussian(part, self.landmarks), whitening.T):
+                into[:, columns] = product
+        return found
 
 
 class Ridge(NamedTuple):
@@ -104,6 +111,7 @@ class RidgeSamples:
         self._samples, self._usable = samples, True
         self._rows: list[Tensor] = []
         self._index: list[Tensor] = []
+        self._predicted: list[tuple[Tensor, Tensor]] = []
 
     def add(self, batch: Batch) -> None:
         """Keep the samples of a batch."""
@@ -116,21 +124,23 @@ class RidgeSamples:
         self._rows.append(rows.index_select(0, kept))
         self._index.append(batch.index.index_select(0, kept))
 
-    def kept(self) -> list[tuple[Tensor, Tensor]]:
-        """Index and inputs of the samples, if all were kept."""
+    def predicted(self) -> list[tuple[Tensor, Tensor]]:
+        """Index and (n, classes) predictions of all samples, if all were fitted."""
         whole = bool(self._rows) and self._samples * self._rows[0].shape[1] <= VALUES
-        return list(zip(self._index, self._rows, strict=True)) if whole else []
+        return self._predicted if whole else []
 
     def fit(self, given: Tensor, fold: Tensor, transition: Tensor) -> Ridge:
         """Fit the samples, each fold by the others. `given` and `fold` are of all samples of the source."""
         if not self._usable or not self._rows or len(transition) >= MANY_CLASSES:
             return Ridge()
-        rows, index, folds = torch.cat(self._rows), torch.cat(self._index), int(fold.max()) + 1
+        index, folds = torch.cat(self._index), int(fold.max()) + 1
+        order = fold[index].argsort(stable=True)
+        rows, index = torch.cat(self._rows).index_select(0, order), index[order]
         label, fold = given[index], fold[index]
         mean, scale = _location(rows)
         if not 0 < float(scale) < math.inf:
             return Ridge()
-        rows = (rows - mean.to(rows)) / scale.to(rows)
+        rows.sub_(mean.to(rows)).div_(scale.to(rows))
         few = (index % max(1, self._samples // CHOSEN_ON) == 0).nonzero().flatten()
         kinds: list[Kernel | None] = [None]
         if rows.shape[1] <= NARROW:
@@ -147,8 +157,8 @@ class RidgeSamples:
             tried += [(*small.tried(penalty), penalty, kind) for penalty in PENALTIES]
         _, rounds, penalty, kind = min(tried, key=lambda each: each[0])
         whole = problem(kind, slice(None))
-        fitted = [whole.rounds(number, penalty, rounds)[-1] for number in range(folds)]
-        solutions, offsets = (torch.stack(each) for each in zip(*fitted, strict=True))
+        solutions, offsets = whole.rounds(folds, penalty, rounds)[-1]
+        self._predicted = [(index, whole.predict(solutions, offsets).log_softmax(0).T)]
         return Ridge(mean, scale, kind, solutions, offsets)
 
 
@@ -158,7 +168,7 @@ class Problem:
     Args:
         features: (n, features).
         label: (n,) given.
-        fold: (n,).
+        fold: (n,) ascending.
         folds: their number.
         sharpened: (n,) whether the sharpness is fitted on it.
         transition: (classes, classes).
@@ -168,48 +178,79 @@ class Problem:
         self, features: Tensor, label: Tensor, fold: Tensor, folds: int, sharpened: Tensor, transition: Tensor
     ) -> None:
         self._features, self._label, self._fold = features, label, fold
-        self._sharpened, self._transition = sharpened, transition
-        parts = [features[fold == number] for number in range(folds)]
-        own = averaged([(part.T @ part).double() for part in parts])
-        squares = torch.stack(own).sum(0)
-        self._squares = [squares - each for each in own]
+        self._sharpened, self._transition = sharpened.nonzero().flatten(), transition
+        ends = torch.bincount(fold, minlength=folds).cumsum(0).tolist()
+        self._parts = [slice(start, end) for start, end in pairwise([0, *ends])]
+        parts = [features[part] for part in self._parts]
+        own = torch.stack(averaged([(part.T @ part).double() for part in parts]))
+        sums = torch.stack(averaged([column_sums(part) for part in parts]))
+        self._squares, self._sums = own.sum(0) - own, sums.sum(0) - sums  # without each fold
 
     def tried(self, penalty: float) -> tuple[float, int]:
         """The least loss of given labels in the first folds, and after how many rounds."""
         losses = torch.zeros(ROUNDS, dtype=torch.float64, device=self._features.device)
-        for number in range(HELD_OUT):
-            own = (self._fold == number).nonzero().flatten()
-            features, label = self._features[own], self._label[own]
-            for done, (solution, offset) in enumerate(self.rounds(number, penalty, ROUNDS)):
-                losses[done] += _loss(_scores(features, solution) + offset, label, self._transition)
+        for done, (solutions, offsets) in enumerate(self.rounds(HELD_OUT, penalty, ROUNDS)):
+            logits = self.predict(solutions, offsets)
+            losses[done] = _losses(logits, self._label[: logits.shape[1]], self._transition).sum()
         losses = _total(losses)[LEAST_ROUNDS - 1 :]
         return float(losses.min()), int(losses.argmin()) + LEAST_ROUNDS
 
-    def rounds(self, fold: int, penalty: float, count: int) -> list[tuple[Tensor, Tensor]]:
-        """The solution without a fold and its offset, after each round; after the first, of given labels."""
-        others = (self._fold != fold).nonzero().flatten()
-        features, label = self._features[others], self._label[others]
-        some = self._sharpened[others].nonzero().flatten()
-        squares = self._squares[fold]
-        factor = torch.linalg.cholesky(squares + penalty / 10 * squares.trace() * torch.eye(len(squares)).to(squares))
-        unit = torch.eye(len(self._transition), dtype=torch.float64, device=label.device)
-        sums = averaged([features.sum(0, dtype=torch.float64)])[0]
-        columns, target, found = self._transition.T[label], unit[label], []
-        leverage = leverage_of(features, factor)
-        sharpness = torch.ones((), dtype=torch.float64)
+    def predict(self, solutions: Tensor, offsets: Tensor) -> Tensor:
+        """(classes, n) logits of the samples of as many folds, each by the solution without its fold."""
+        parts = zip(self._parts, solutions.to(self._features), offsets, strict=False)
+        scores = [(self._features[part] @ solution).double() + offset for part, solution, offset in parts]
+        return torch.cat(scores).T.contiguous()
+
+    def rounds(self, folds: int, penalty: float, count: int) -> list[tuple[Tensor, Tensor]]:
+        """(folds, features, classes) solutions without each of the first folds and their (folds, classes) offsets,
+        after each round; after the first, of given labels."""
+        features, label, transition = self._features, self._label, self._transition.to(self._features)
+        squares, classes = self._squares[:folds], len(transition)
+        scale = penalty / 10 * squares.diagonal(dim1=1, dim2=2).sum(1)
+        factor = torch.linalg.cholesky(squares + scale[:, None, None] * torch.eye(squares.shape[1]).to(squares))
+        leverage = self._leverage(factor)
+        outside = torch.stack([self._fold != number for number in range(folds)])[:, None]  # (folds, 1, n)
+        columns = transition[:, label]  # (classes, n): the last dimension is long, which is many times as fast
+        target = torch.eye(classes).to(features)[label].T * outside  # (folds, classes, n)
+        sharpness, found = torch.ones(folds).to(squares), []
         for number in range(count):
-            counts, products = averaged([target.sum(0), (features.T @ target.to(features)).double()])
-            shares = counts / counts.sum()
-            solution = torch.cholesky_solve(products - sums[:, None] * shares, factor)
-            scores = without_each(_scores(features, solution), target - shares, leverage) + shares
-            tried = SHARPNESS if number < 2 else NEARBY * sharpness
-            sharpness = _sharpness(scores[some], label[some], self._transition if number else unit, tried)
-            found.append((sharpness * solution, sharpness * shares))
+            products = (target.flatten(0, 1) @ features).double()
+            counts, products = averaged([target.sum(2, dtype=torch.float64), products])
+            shares = counts / counts.sum(1, keepdim=True)  # (folds, classes)
+            products = products.view(folds, classes, -1) - shares[:, :, None] * self._sums[:folds, None]
+            solutions = torch.cholesky_solve(products.mT, factor)  # (folds, features, classes)
+            of_classes = shares.to(features)[:, :, None]
+            scores = (solutions.mT.flatten(0, 1).to(features) @ features.T).view_as(target)
+            scores = without_each(scores, target - of_classes, leverage).add_(of_classes)
+            tried = SHARPNESS[:, None].expand(-1, folds) if number < 2 else NEARBY[:, None] * sharpness.cpu()
+            sharpness = self._sharpness(scores, outside, tried.to(squares), number > 0)
+            found.append((sharpness[:, None, None] * solutions, sharpness[:, None] * shares))
             if number + 1 < count:
-                probs = (sharpness * scores).softmax(1)
-                probs = probs if number else deconvolved_rows(probs, self._transition)
-                target = _normalised(probs * columns)
+                probs = (sharpness.to(scores)[:, None, None] * scores).softmax(1)
+                probs = probs if number else deconvolved(probs, transition)
+                target = _normalised(probs * columns) * outside
         return found
+
+    def _leverage(self, factor: Tensor) -> Tensor:
+        """(folds, 1, n) how much each sample's own target counts in its score by the solution without a fold, which is
+        of no interest in the fold itself."""
+        found = self._features.new_zeros(len(factor), 1, len(self._features))
+        unit = torch.eye(factor.shape[1]).to(factor)
+        for number, inverse in enumerate(torch.linalg.solve_triangular(factor, unit, upper=False)):
+            for other, part in enumerate(self._parts):
+                if other != number:
+                    found[number, 0, part] = leverage_of(self._features[part], inverse)
+        return found
+
+    def _sharpness(self, scores: Tensor, outside: Tensor, tried: Tensor, noisy: bool) -> Tensor:
+        """(folds,) of the (n, folds) factors tried, those with which scores, as logits, make given labels most likely
+        through the transition matrix, in the first round as true labels."""
+        some = self._sharpened
+        unit = torch.eye(len(self._transition)).to(self._transition)
+        logits = tried[:, :, None, None] * scores[:, :, some].double()
+        losses = _losses(logits, self._label[some], self._transition if noisy else unit)
+        best = _total((losses * outside[:, 0, some]).sum(2)).argmin(0)
+        return tried.gather(0, best[None])[0]
 
 
 def as_rows(inputs: Inputs) -> Tensor | None:
@@ -227,7 +268,21 @@ def features_of(rows: Tensor, kernel: Kernel | None) -> Tensor:
 
 def gaussian(rows: Tensor, others: Tensor) -> Tensor:
     """(n, others) a Gaussian kernel on rows of unit variance."""
-    return torch.cdist(rows, others).square().div(-2 * SQUARED_WIDTH * rows.shape[1]).exp()
+    factor = -0.5 / (SQUARED_WIDTH * rows.shape[1])
+    squares = torch.addmm(others.square().sum(1), rows, others.T, alpha=-2).add_(rows.square().sum(1, keepdim=True))
+    return squares.clamp_min_(0).mul_(factor).exp_()
+
+
+def triangular_product(rows: Tensor, lower: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Some columns at a time, and these of the product of rows with the transpose of a lower triangular matrix."""
+    for start in range(0, len(lower), BLOCK):
+        columns = slice(start, start + BLOCK)
+        yield columns, rows[:, : start + BLOCK] @ lower[columns, : start + BLOCK].T
+
+
+def column_sums(rows: Tensor) -> Tensor:
+    """(columns,) in double precision: by parts, a tenth of the time."""
+    return torch.stack([part.sum(0) for part in rows.split(ROWS)]).sum(0, dtype=torch.float64)
 
 
 def _landmarks(rows: Tensor, index: Tensor, samples: int) -> Tensor:
@@ -237,54 +292,47 @@ def _landmarks(rows: Tensor, index: Tensor, samples: int) -> Tensor:
     return gathered(rows[kept])[order]
 
 
-def leverage_of(features: Tensor, factor: Tensor) -> Tensor:
-    """(n, 1) how much each sample's own target counts in its score; `factor` is Cholesky's, of the features' squares,
-    their mean over processes, and the penalty."""
-    spread = torch.linalg.solve_triangular(factor.to(features), features.T, upper=False)
-    leverage: Tensor = spread.square().sum(0) / ranks()
-    return leverage.clamp_max(MOST_LEVERAGE).double().unsqueeze(1)
+def leverage_of(features: Tensor, inverse: Tensor) -> Tensor:
+    """(n,) how much each sample's own target counts in its score; `inverse` is that of Cholesky's factor of the
+    features' squares, their mean over processes, and the penalty."""
+    found, inverse = features.new_zeros(len(features)), inverse.to(features)
+    for part, into in zip(features.split(ROWS), found.split(ROWS), strict=True):
+        for _, spread in triangular_product(part, inverse):
+            into += spread.square_().sum(1)
+    return (found / ranks()).clamp_max(MOST_LEVERAGE)
 
 
 def without_each(scores: Tensor, target: Tensor, leverage: Tensor) -> Tensor:
-    """(n, classes) the score of each sample by a solution without it: one that has seen its label agrees with it."""
+    """The score of each sample by a solution without it: one that has seen its label agrees with it."""
     return (scores - leverage * target) / (1 - leverage)
 
 
-def deconvolved_rows(given: Tensor, transition: Tensor) -> Tensor:
-    """(n, classes) probabilities of true labels under which those of given ones are (n, classes) `given`, by
-    expectation maximisation from an even start."""
-    true = torch.full_like(given, 1 / given.shape[1])
+def deconvolved(given: Tensor, transition: Tensor) -> Tensor:
+    """(…, classes, n) probabilities of true labels under which those of given ones are `given`, by expectation
+    maximisation from an even start."""
+    true = torch.full_like(given, 1 / len(transition))
     for _ in range(DECONVOLVED):
-        true = true * ((given / (true @ transition).clamp_min(1e-12)) @ transition.T)
+        true = true * (transition @ (given / (transition.T @ true).clamp_min_(1e-12)))
     return _normalised(true)
 
 
 def _location(rows: Tensor) -> tuple[Tensor, Tensor]:
     """(columns,) mean and () standard deviation over all columns, of the rows of all processes."""
     count = _total(torch.tensor(float(len(rows)), dtype=torch.float64, device=rows.device))
-    mean = _total(rows.sum(0, dtype=torch.float64)) / count
-    squares = _total(((rows - mean.to(rows)) ** 2).sum(0, dtype=torch.float64))
+    mean = _total(column_sums(rows)) / count
+    squares = _total(sum((column_sums((part - mean.to(rows)).square_()) for part in rows.split(ROWS)), 0 * mean))
     return mean, (squares.mean() / count).sqrt()
 
 
-def _scores(features: Tensor, solution: Tensor) -> Tensor:
-    return (features @ solution.to(features)).double()
-
-
-def _sharpness(scores: Tensor, label: Tensor, transition: Tensor, tried: Tensor) -> Tensor:
-    """() the factor with which scores, as logits, make given labels most likely through a transition matrix."""
-    losses = torch.stack([_loss(factor * scores, label, transition) for factor in tried])
-    return tried[int(_total(losses).argmin())]
-
-
-def _loss(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
-    """The summed negative log-likelihood of given labels."""
-    probs = (logits.softmax(1) * transition.T[label]).sum(1)
-    return -probs.clamp_min(1e-12).log().sum()
+def _losses(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
+    """(…, n) the negative log-likelihood of given labels, of (…, classes, n) logits."""
+    probs = (logits.softmax(-2) * transition[:, label]).sum(-2)
+    return -probs.clamp_min(1e-12).log()
 
 
 def _normalised(rows: Tensor) -> Tensor:
-    return rows / rows.sum(1, keepdim=True).clamp_min(1e-30)
+    """(…, classes, n) probabilities."""
+    return rows / rows.sum(-2, keepdim=True).clamp_min(1e-30)
 
 
 def _total(value: Tensor) -> Tensor:
