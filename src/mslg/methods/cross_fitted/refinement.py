@@ -6,6 +6,7 @@ count earlier, and may be more certain."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 import torch
@@ -139,15 +140,17 @@ def refined(soft: Tensor, own: Tensor, weight: Tensor | float, exponent: Tensor 
 def matching_exponent(pieces: Iterable[tuple[Tensor, Tensor]], weight: float, kept: float = 1.0) -> float:
     """The exponent at which labels refined with this weight have this fraction of the mean entropy of the soft labels.
     `pieces` are soft labels and own predictions, (n, classes) each, of this process."""
-    total = torch.zeros(len(EXPONENTS) + 1, dtype=torch.float64)
-    for soft, own in pieces:
-        soft, own = soft.double().cpu(), own.double().cpu()
-        total[0] += entropy(soft.clamp_min(LEAST).log()).sum()
-        for number, exponent in enumerate(EXPONENTS, 1):
-            total[number] += entropy(refined(soft, own, weight, exponent).clamp_min(LEAST).log()).sum()
-    goal, *found = averaged([total])[0].tolist()
+    held = [(soft.double().cpu(), own.double().cpu()) for soft, own in pieces]
+
+    def mean_entropy(labels: Iterable[Tensor]) -> float:
+        parts = [entropy(each.clamp_min(LEAST).log()).sum() for each in labels]
+        return float(averaged([torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)])[0])
+
+    goal = kept * mean_entropy(soft for soft, _ in held)
+
+    def low_enough(number: int) -> bool:
+        return mean_entropy(refined(*each, weight, float(EXPONENTS[number])) for each in held) <= goal
+
     # The entropy falls as the exponent grows: the first that is low enough.
-    return next(
-        (float(each) for each, value in zip(EXPONENTS, found, strict=True) if value <= kept * goal),
-        float(EXPONENTS[-1]),
-    )
+    first = bisect_left(range(len(EXPONENTS)), True, key=low_enough)
+    return float(EXPONENTS[min(first, len(EXPONENTS) - 1)])
