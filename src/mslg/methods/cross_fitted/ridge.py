@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ...data.batch import Batch, Inputs
 from ...runtime.distributed import averaged, gathered, ranks
+from ...runtime.precision import full_precision
 
 PRECISION = torch.float32  # of features and their products; solutions are found in float64
 COLUMNS = 1536  # of an input at most: the cost of a solution is cubic
@@ -87,7 +88,11 @@ class Ridge(NamedTuple):
         """(n, classes) log-probabilities of true labels, each by the solution without its fold."""
         rows = as_rows(inputs)
         assert rows is not None
-        features = features_of((rows - self.mean.to(rows)) / self.scale.to(rows), self.kernel)
+        with full_precision(rows.device):
+            return self._predict((rows - self.mean.to(rows)) / self.scale.to(rows), fold)
+
+    def _predict(self, rows: Tensor, fold: Tensor) -> Tensor:
+        features = features_of(rows, self.kernel)
         logits = self.offsets[fold].clone()
         for number, solution in enumerate(self.solutions):
             own = (fold == number).nonzero().flatten()
@@ -133,6 +138,10 @@ class RidgeSamples:
         """Fit the samples, each fold by the others. `given` and `fold` are of all samples of the source."""
         if not self._usable or not self._rows or len(transition) >= MANY_CLASSES:
             return Ridge()
+        with full_precision(transition.device):
+            return self._fit(given, fold, transition)
+
+    def _fit(self, given: Tensor, fold: Tensor, transition: Tensor) -> Ridge:
         index, folds = torch.cat(self._index), int(fold.max()) + 1
         order = fold[index].argsort(stable=True)
         rows, index = torch.cat(self._rows).index_select(0, order), index[order]
