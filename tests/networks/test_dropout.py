@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mslg.networks.dropout import Dropout, with_cheap_masks
+from mslg.networks.dropout import Dropout
 from mslg.networks.mlp import MLP
 
 
@@ -54,19 +54,3 @@ def test_the_perceptron_has_it_after_every_hidden_layer() -> None:
     network = MLP(12, 3, hidden=(8, 4), dropout=0.3)
     assert [module.p for module in network.modules() if isinstance(module, nn.Dropout)] == [0.3, 0.3]
     assert network(torch.randn(5, 3, 4)).shape == (5, 3)
-
-
-def test_plain_layers_inside_a_network_are_replaced_by_it() -> None:
-    class Own(nn.Dropout):
-        pass
-
-    hooked = nn.Dropout(0.3)
-    hooked.register_forward_hook(lambda *_: None)
-    network = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.3)), Own(0.3), hooked).eval()
-    before = network.state_dict()
-    with_cheap_masks(network)
-    kinds = [type(module) for module in network.modules() if not list(module.children())]
-    assert kinds == [nn.Linear, Dropout, nn.Dropout2d, Own, nn.Dropout]
-    assert not network[1][0].training
-    assert network[1][0].p == 0.3
-    assert before.keys() == network.state_dict().keys()

@@ -19,13 +19,3 @@ class Dropout(nn.Dropout):
         kind = torch.promote_types(rows.dtype, torch.float32)
         kept = bits[: rows.numel()].view(rows.shape).to(kind).ge_(round(self.p * 2**16) - 2**15)
         return rows * kept.mul_(1 / (1 - self.p)).to(rows.dtype)
-
-
-def with_cheap_masks(network: nn.Module) -> nn.Module:
-    """Replace every plain `nn.Dropout` inside a network by one with cheap masks. For networks that nobody is handed:
-    those of a user stay as they are."""
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Dropout and not (child._forward_hooks or child._forward_pre_hooks):
-                setattr(parent, name, Dropout(child.p).train(child.training))
-    return network

@@ -14,7 +14,6 @@ from ...data.batch import Batch, call, concat_inputs, map_inputs
 from ...data.sample_table import SampleTable
 from ...data.samples import Samples
 from ...data.splits import Splits
-from ...networks.dropout import with_cheap_masks
 from ...networks.evaluating import evaluating
 from ...runtime.distributed import broadcast_object
 from ...runtime.seeds import generator
@@ -54,7 +53,7 @@ class FoldNetworks(SingleNetwork):
 
     def add_group(self, name: str) -> None:
         """Make the networks of a group, their optimizers, and the table of their predictions."""
-        networks = nn.ModuleList(with_cheap_masks(self.task.new_network()).train() for _ in range(self.folds))
+        networks = nn.ModuleList(self.task.new_network().train() for _ in range(self.folds))
         self.add_module(f"{name}_networks", networks)
         self.add_module(f"{name}_best", copy.deepcopy(networks))
         self.least[name] = math.inf
