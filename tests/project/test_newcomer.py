@@ -35,7 +35,10 @@ def test_from_an_empty_folder_to_cleaned_data(tmp_path: Path) -> None:
             run(["-c", block], tmp_path)
     assert "nothing here would stop a run" in told["mslg check photos --clean verified"]
     # The verified folder holds other photos than the training folder: how many labels are wrong cannot be stated.
-    assert "to find out, check 100 random ones: mslg review runs/first" in told["mslg fit photos --clean verified -o runs/first"]
+    assert (
+        "to find out, check 100 random ones: mslg review runs/first"
+        in told["mslg fit photos --clean verified -o runs/first"]
+    )
     assert (tmp_path / "runs" / "first" / "report.html").exists()
 
     truth = pd.read_csv(tmp_path / "truth.csv", index_col="id")["true"]

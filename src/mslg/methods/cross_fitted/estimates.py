@@ -20,6 +20,7 @@ from ...training.stacking import fit_weights, floored
 EM_STEPS = 30
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 RIDGE = 0.3  # of the weights: with 1.0, 50 clean samples hardly turn networks of misleading labels down
+FIXED = 1e5  # the same, where weights are not to be fitted
 
 
 class CleanPredictions(NamedTuple):
@@ -178,7 +179,9 @@ def stacked(
         (5,) weights, the last of the given label; and (n, classes) combined log-probabilities, in which no clean sample
         that was fitted is weighed by its own label: the weights are those without its fold.
     """
-    used = torch.tensor([1.0, float(samples.has_every_class(len(transition))), 1.0, float(ridge)])
+    every = samples.has_every_class(len(transition))
+    pull = RIDGE if every else FIXED  # samples that lack a class know nothing of what is predicted for it
+    used = torch.tensor([float(every), float(every), 1.0, float(ridge)])
     logs = logs * used[:, None, None]
     centre = [*(used / used.sum()).tolist(), 1.0]  # before any evidence; one that is not used has no weight
     features = logs[:, : len(samples)]
@@ -189,11 +192,11 @@ def stacked(
         features = torch.cat([features, columns])
     centre = centre[: len(features)]
     weights = torch.ones(5, dtype=torch.float64)
-    weights[: len(features)] = fit_weights(features, samples.label, centre=centre, ridge=RIDGE)
+    weights[: len(features)] = fit_weights(features, samples.label, centre=centre, ridge=pull)
     combined = (weights[:4, None, None] * logs).sum(0)
     for number in fold.unique().tolist():
         here, others = fold == number, fold != number
-        own = fit_weights(features[:, others], samples.label[others], centre=centre, ridge=RIDGE)
+        own = fit_weights(features[:, others], samples.label[others], centre=centre, ridge=pull)
         combined[: len(samples)][here] = (own[:4, None, None] * features[:4, here]).sum(0)
     return weights, combined.log_softmax(1)
 
