@@ -8,7 +8,7 @@ Every method of a setting sees the same samples, noise, clean samples and networ
 trains for 30 epochs (20), and is judged on the test samples after the last. Where the default holds out no clean
 samples, no other method does: all learn from all of them. `mixup` rows are controls with the deployed
 network's mixup and weight decay, so that these are not taken for a gain by better labels. The default was tuned on
-seeds from 100 on and on other rates and clean sets.
+seeds from 100 on, in part on the same settings.
 """
 
 from __future__ import annotations

@@ -154,7 +154,9 @@ def sentence(results: Path, folder: str) -> str:
         f"In [{len(made)} settings]({folder}/robustness.md), against the best of seven controls chosen with hindsight,",
         f"the default is significantly better in {wins} of the {len(noisy)} noisy ones and significantly worse in",
         f"{len(losses)} of all{lost}.",
-        better or f"None of {number} other methods is significantly better than it in any of them.",
+        better
+        or f"None of {number} other methods is significantly better than it in any of them; most were run with two "
+        "seeds, which show large differences only.",
         "MSLG's own label learning on top of it (`--preset meta`) makes it significantly better in",
         f"{len(gains)}{gained} and worse in {len(harms)} ([more]({folder}/label-learning.md)).",
     )
