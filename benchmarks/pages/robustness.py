@@ -197,8 +197,8 @@ The parts of the default were chosen on other seeds (100 on), not on other noise
 clean samples, but the ridge regression's kernel, the transition matrix of few pairs and the class shares on settings of
 this table. So only the draws are new, and those of digits, wine and cancer come from the same few images and rows, test
 samples included: the margins may be a little optimistic. Data: scikit-learn's digits, wine and breast cancer; questions
-of TREC (Li and Roth 2002) labelled by the regular expressions of Awasthi et al. (2020); frozen features of CIFAR-10 with the labels
-of CIFAR-10N (Wei et al. 2022)."""
+of TREC (Li and Roth 2002) labelled by the regular expressions of Awasthi et al. (2020); frozen features of CIFAR-10
+with the labels of CIFAR-10N (Wei et al. 2022)."""
 
 
 def _significant(differences: Any, sign: int) -> int:
