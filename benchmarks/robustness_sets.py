@@ -3,7 +3,8 @@
 
     digits           8 × 8 images: 1,197 for training and cleaning, 600 to test
     digits-uneven    the same with 110, 80, … 6 samples of the ten classes beside the clean ones
-    wine, cancer     scikit-learn's tables: two thirds for training and cleaning
+    wine, cancer,    scikit-learn's tables: two thirds for training and cleaning
+    iris
     trec             questions as TF-IDF vectors; noise `rules`: labels by regular expressions
     cifar            frozen features of 3,000 CIFAR-10 images and the clean ones; noise `human`: labels by people
     pixels           12,000 CIFAR-10 images of 16 × 16 pixels with an 8-layer CNN, which memorises wrong labels
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 TEACHERS = 60  # samples, at least, that the model of feature-dependent noise learns from: it must err
+TABLES = {"wine": "wine", "cancer": "breast_cancer", "iris": "iris"}
 WIDTH = {"trec": 64}
 DROPOUT = {"trec": 0.5}
 
@@ -68,8 +70,7 @@ def table(name: str) -> tuple[Array, Array]:
     """One of scikit-learn's data sets."""
     from sklearn import datasets
 
-    loaders: dict[str, Callable[[], Any]] = {"wine": datasets.load_wine, "cancer": datasets.load_breast_cancer}
-    data = loaders.get(name, datasets.load_digits)()
+    data = getattr(datasets, f"load_{TABLES.get(name, 'digits')}")()
     inputs = data.data.astype(np.float32)
     scaled = inputs / 16 if name.startswith("digits") else (inputs - inputs.mean(0)) / inputs.std(0)
     return scaled, data.target.astype(np.int64)
@@ -147,11 +148,21 @@ def corrupted(inputs: Array, true: Array, noise: str, rate: float, seed: int, st
         settings = {"probabilities": weak_model(inputs, true, np.random.default_rng([seed, 2]))}
     if student is not None:
         settings = {"probabilities": student}
+    if noise == "matrix":
+        settings = {"transition": random_matrix(int(true.max()) + 1, np.random.default_rng([seed, 3]))}
+    if noise in ("instance-dependent", "locally-concentrated"):
+        settings = {"inputs": torch.from_numpy(inputs)}
     made = NOISES.load(noise)(
         torch.from_numpy(true), rate, numpy_generator(seed, "noise"), classes=int(true.max()) + 1, **settings
     )
     labels: Array = made.label.numpy()
     return labels
+
+
+def random_matrix(classes: int, random: np.random.Generator) -> Array:
+    """A transition matrix in which each class is mistaken for some of the others, at random; its rate is set later."""
+    others = random.dirichlet(np.full(classes - 1, 0.5), classes)
+    return np.stack([np.insert(row, place, 1.0) / 2 for place, row in enumerate(others)])
 
 
 def weak_model(inputs: Array, true: Array, random: np.random.Generator) -> Array:

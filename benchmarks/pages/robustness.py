@@ -16,6 +16,19 @@ METHODS_WITHOUT_ORACLE = (  # all that need neither the noise rate nor its matri
     *("pencil", "mlnt", "symmetric-ce", "generalized-ce", "truncated-gce", "bootstrap"),
 )
 RIVALS = ("fast", "mslg, one network", *METHODS_WITHOUT_ORACLE)  # another preset, and other methods
+UNTOUCHED = (  # noises, and a data set, that no part of the default was ever tried on before it was frozen
+    "digits matrix 40 50",
+    "digits instance-dependent 40 50",
+    "digits locally-concentrated 30 100",
+    "digits-uneven matrix 40 60",
+    "wine matrix 30 20",
+    "cancer instance-dependent 30 30",
+    "iris uniform 40 20",
+    "cifar matrix 40 200",
+    "cifar instance-dependent 40 200",
+    "cifar locally-concentrated 30 300",
+    "trec matrix 40 200",
+)
 TITLES = (
     *("setting", "given right", "default", "best control", "difference", "best rival (seeds)", "difference"),
     *("meta (seeds)", "suggested right", "worst seed", "average precision"),

@@ -79,7 +79,7 @@ def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
     fold = torch.arange(80) // 20
     features = features_of(inputs, None)
     made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool), transition)
-    solutions, offsets = made.rounds(FOLDS, 1e-2, 1)[0]
+    solutions, offsets = next(made.rounds(FOLDS, 1e-2, 1))
     solution, offset = solutions[1], offsets[1]
     others = [number for number in range(80) if fold[number] != 1]
     shares = [sum(int(given[number] == c) for number in others) / len(others) for c in range(CLASSES)]

@@ -63,6 +63,8 @@ class CleanBatches:
         with self.samples.seeded(self.seed, "fetch clean", *position):
             batch = next(self._batches).to(self.device)
         self.position += 1
+        if self.augment is UNCHANGED:
+            return batch
         return replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment clean", *position))
 
 

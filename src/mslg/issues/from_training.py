@@ -65,16 +65,12 @@ def training_predictions(method: Method, data: Splits, history: PredictionHistor
     """What the method predicts for its training samples."""
     index, source = data.train.index, data.source
     store = source.store
-    # Trained on clean samples that lack a class, the finished network predicts it too rarely.
-    listened_to = data.unbiased_clean is None or data.unbiased_clean.has_every_class(method.task.classes)
 
     def probs(positions: Tensor) -> Tensor:
         said = history.said(index[positions])
         unseen = method.unseen(index[positions].to(method.task.device))
         if unseen is None:
             return said
-        if not listened_to:
-            return unseen.exp().float().cpu()
         return ((floored(said.double().log()) + floored(unseen.cpu())) / 2).softmax(1).float()
 
     return Predictions(

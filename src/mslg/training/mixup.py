@@ -19,23 +19,28 @@ def can_mix(inputs: Inputs) -> bool:
     return bool((inputs != 0).float().mean() >= DENSE)
 
 
-def mixed(inputs: Tensor, target: Tensor, parts: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+def mixed(inputs: Tensor, target: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Inputs and soft targets mixed with others in one proportion, drawn from Beta(1, 1).
 
     Args:
         inputs: (batch, ...).
         target: (batch, classes).
-        parts: sizes of the parts of the batch, each of which is mixed within itself; by default one part.
+        other: (batch,) the place in the batch of the sample that each is mixed with.
     """
-    device = inputs.device
-    share = torch.rand((), device=device)
+    share = torch.rand((), device=inputs.device)
     share = torch.maximum(share, 1 - share)
-    order, start = [], 0
-    for size in parts or (len(inputs),):
-        order.append(start + torch.randperm(size, device=device))
-        start += size
-    other = torch.cat(order)
     return _mix(inputs, other, share), _mix(target, other, share)
+
+
+def shuffled(parts: Sequence[int]) -> Tensor:
+    """(batch,) for each sample another one at random, each part of the batch within itself."""
+    return torch.cat([sum(parts[:number]) + torch.randperm(size) for number, size in enumerate(parts)])
+
+
+def neighbours(parts: Sequence[int]) -> Tensor:
+    """(batch,) for each sample the one before it, each part of the batch within itself: in a batch that was drawn at
+    random this is as good as a shuffle, and can be kept."""
+    return torch.cat([sum(parts[:number]) + torch.arange(size).roll(1) for number, size in enumerate(parts)])
 
 
 def _mix(rows: Tensor, other: Tensor, share: Tensor) -> Tensor:

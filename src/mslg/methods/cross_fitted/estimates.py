@@ -17,9 +17,10 @@ from ...runtime.distributed import averaged, gathered, ranks
 from ...training.losses import cross_entropy
 from ...training.stacking import fit_weights, floored
 
-EM_STEPS = 30
+EM_STEPS, EM_CHANGE = 30, 1e-4  # at most; of any entry of the matrix, where it ends
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
-RIDGE = 0.3  # of the weights: with 1.0, 50 clean samples hardly turn networks of misleading labels down
+COUNTS = 4.0
+RIDGE = 3.0  # of the weights: with less, those of 100 clean samples follow chance
 FIXED = 1e5  # the same, where weights are not to be fitted
 
 
@@ -49,6 +50,12 @@ def check_clean_set(data: Splits, *, auto: bool) -> None:
         )
     if data.clean is not None and auto:
         raise ValueError("auto_clean is for runs without a clean set, and there is one; leave one of the two out")
+
+
+def counted(data: Splits) -> float:
+    """The weight of the clean samples' mean loss beside that of the noisy ones, from 0 to 1: a clean sample counts as
+    much as COUNTS noisy ones. With more, a network that sees few of them again and again learns them by heart."""
+    return 1.0 if data.clean is None else min(1.0, COUNTS * len(data.clean) / len(data.train))
 
 
 def class_shares(label: Tensor, classes: int) -> Tensor:
@@ -94,7 +101,9 @@ def expectation_maximisation(
             counts += _normalised(probs * (from_inputs / clean_shares)).sum(0)
         joint, counts = (total * ranks() for total in averaged([joint.T.contiguous(), counts]))  # (true, given)
         shares, from_inputs = ((each + 1) / (each.sum() + classes) for each in (joint.sum(1), counts))
-        transition = (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
+        before, transition = transition, (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
+        if float((transition - before).abs().max()) < EM_CHANGE:
+            break
     return transition, from_inputs
 
 
@@ -225,11 +234,6 @@ def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, c
     number = max(1, round(share * len(index) / classes))
     members = [(label == each).nonzero().flatten() for each in range(classes)]
     return index[torch.cat([each[loss[each].argsort()[:number]] for each in members])].sort().values
-
-
-def one_hot(label: Tensor, classes: int) -> Tensor:
-    """(n, classes) labels as probabilities, without waiting for the device as torch's own function does."""
-    return torch.eye(classes, device=label.device)[label]
 
 
 def _normalised(rows: Tensor) -> Tensor:

@@ -40,21 +40,21 @@ from ...training.losses import cross_entropy, forward_cross_entropy, log_softmax
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import floored
-from .class_shares import ClassShares, noisy_shift, shifts
+from .class_shares import ClassShares, StepParts, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
     chosen_as_clean,
+    counted,
     first_matrix,
     noise_from_tables,
-    one_hot,
     stacked,
 )
 from .fold_networks import FoldNetworks
 from .label_direction import label_direction
 from .refinement import OwnPredictions
 from .ridge import RidgeSamples
-from .stages import check_settings, schedule_by_stage, some, stage_starts
+from .stages import check_settings, raise_weight_decay, schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
 
@@ -75,12 +75,12 @@ class CrossFitted(FoldNetworks):
     folds          number of folds; a network that predicts a fold has seen neither its noisy nor its clean samples
     noisy_stage    fraction of the run, or epochs if ≥ 1, of stage 1
     forward_stage  the same of stage 2; the rest of the run trains the deployed network
-    clean_weight   of the clean samples' loss in stages 2 and 3
+    clean_weight   of the clean samples' loss in stages 2 and 3, where they are many; less where they are few
     clean_ratio    clean samples in a step of these, per noisy one of a batch
     label_rate     how far label logits move in an epoch of stage 3, in nats, at most; 0 = no label learning
     label_every    steps between two moves of labels; each is as many times longer
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
-    decay          factor on the weight decay of the deployed network
+    decay          factor on the weight decay of the deployed network, where that is small
     mixup          mix the inputs and labels of a batch in stage 3, where inputs are dense floating-point tensors
     own_weight     weight of the deployed network's own mean predictions in the labels of the end of stage 3, where
                    inputs are mixed
@@ -128,17 +128,16 @@ class CrossFitted(FoldNetworks):
         self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
-        for group in self.optimizer.param_groups:
-            if "weight_decay" in group:
-                group["weight_decay"] *= decay
+        raise_weight_decay(self.optimizer, decay)
         self.mixes = False  # whether the inputs can be mixed
-        self.steps, self.clean_steps = 0, CLEAN_STEPS  # per epoch; in stage 1
+        self.steps, self.clean_steps, self.counts = 0, CLEAN_STEPS, 1.0  # per epoch; in stage 1; see `counted`
         self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)
         self.register_buffer("weights", torch.zeros(5, dtype=torch.float64, device=task.device))  # of N, A, B, R, log T
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
+        self._unit = torch.eye(task.classes, device=task.device)
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
         self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
         self.stage = -1
@@ -166,7 +165,7 @@ class CrossFitted(FoldNetworks):
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         check_clean_set(data, auto=self.auto_clean)
-        self.steps = data.steps(self.excluded())
+        self.steps, self.counts = data.steps(self.excluded()), counted(data)
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
             some_samples = data.train.at(torch.arange(min(16, len(data.train.index))))
@@ -266,9 +265,8 @@ class CrossFitted(FoldNetworks):
         def losses(log_probs: Tensor, label: Tensor) -> Tensor:
             return forward_cross_entropy((log_probs + offset).log_softmax(1), label, transition)
 
-        loss, log_probs = self.fit_folds(
-            "corrected", batch, losses, beside=some(clean, self.clean_ratio), clean_weight=self.clean_weight
-        )
+        weight, beside = self.clean_weight * self.counts, some(clean, self.clean_ratio)
+        loss, log_probs = self.fit_folds("corrected", batch, losses, beside=beside, clean_weight=weight)
         return StepResult({"loss": loss}, log_probs)
 
     def _finish_second_stage(self, data: Splits) -> None:
@@ -300,20 +298,20 @@ class CrossFitted(FoldNetworks):
             with evaluating(self.network):
                 predicted = call(self.network, batch.inputs).float() + noisy_shift(self.offset, self.class_shares)
             self.own.remember(batch.index, predicted.softmax(1))
-        soft = self.soft_labels(batch.index)
-        clean, size = some(clean, self.clean_ratio), len(batch.index)
-        target = torch.cat([soft, one_hot(clean.label, self.task.classes)])
+        soft, clean = self.soft_labels(batch.index), some(clean, self.clean_ratio)
+        target = torch.cat([soft, self._unit[clean.label]])
         inputs = concat_inputs([batch.inputs, clean.inputs])
-        parts = (size, len(clean.index))
+        sizes = (size := len(batch.index), len(clean.index))
+        if self._parts is None or self._parts.sizes != sizes:
+            self._parts = StepParts.of(sizes, self.offset, self.class_shares, self.clean_weight * self.counts)
         if self.mixes:
             assert isinstance(inputs, Tensor)
-            inputs, target = mixed(inputs, target, parts)
+            inputs, target = mixed(inputs, target, self._parts.other)
         logits = call(self.network, inputs)
-        shifted = logits + shifts(self.offset, self.class_shares, *parts).to(logits.dtype)
-        losses = soft_cross_entropy(shifted.log_softmax(1), target)
-        loss, clean_loss = (part.mean() for part in losses.split(parts))
-        self.descend(self.optimizer, loss + self.clean_weight * clean_loss)
-        scalars |= {"loss": loss, "labels/changed": (soft.argmax(1) != batch.label).float().mean()}
+        losses = soft_cross_entropy((logits + self._parts.shift.to(logits.dtype)).log_softmax(1), target)
+        self.descend(self.optimizer, losses @ self._parts.weight.to(losses.dtype))
+        scalars["loss"] = losses[:size].detach().mean()
+        scalars["labels/changed"] = (soft.argmax(1) != batch.label).float().mean()
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
             scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
@@ -341,7 +339,7 @@ class CrossFitted(FoldNetworks):
 
     def soft_labels(self, index: Tensor) -> Tensor:
         if self.stage < 2:
-            return one_hot(self.table.given[index], self.task.classes)
+            return self._unit[self.table.given[index]]
         soft = self._displaced(index)
         return self.own.refined(index, soft) if self._refines else soft
 
@@ -386,11 +384,13 @@ class CrossFitted(FoldNetworks):
     clean_predictions: dict[str, Tensor] = {}  # noqa: RUF012 - replaced, never changed; of N and A until stage 2 ends
     verified = CleanPredictions()  # by the fold networks, after stage 2
     _kept: Tensor | None = None  # soft labels of all samples in stage 3
+    _parts: StepParts | None = None  # of its last step
 
     def extra(self) -> dict[str, Any]:
         return {
             "stage": self.stage,
             "steps": self.steps,
+            "counts": self.counts,
             "mixes": self.mixes,
             "chosen": self.chosen,
             "clean_fold": self.clean_fold,
@@ -401,6 +401,7 @@ class CrossFitted(FoldNetworks):
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
+        self.counts = float(extra["counts"])
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
@@ -408,7 +409,7 @@ class CrossFitted(FoldNetworks):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
-        self._kept = None
+        self._kept = self._parts = None
         return super().load_state_dict(state_dict, strict, assign)
 
     def continue_from(self, state: Mapping[str, Any]) -> None:

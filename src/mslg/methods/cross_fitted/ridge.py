@@ -30,12 +30,12 @@ from ...runtime.precision import full_precision
 PRECISION = torch.float32  # of features and their products; solutions are found in float64
 COLUMNS = 1536  # of an input at most: the cost of a solution is cubic
 VALUES = 2**26  # of inputs that are kept to be fitted; of more samples, some are left out
-LANDMARKS = 512  # samples whose kernels are the features, about
+LANDMARKS = 256  # samples whose kernels are the features, about
 NARROW = 512  # columns up to which a kernel is tried
 SQUARED_WIDTH = 1.0  # of the kernel, times half the mean squared distance of two samples
 JITTER = 1e-4  # added to the kernel of a landmark with itself: copies would make the matrix singular
 CHOSEN_ON = 2500  # samples that features, penalty and rounds are chosen on, about
-PENALTIES = (1e-3, 1e-2, 3e-2)  # times a tenth of the features' sum of squares
+PENALTIES = (1e-2, 1e-3, 3e-2)  # times a tenth of the features' sum of squares; by the first, features are chosen
 HELD_OUT = 2  # folds, whose given labels decide
 LEAST_ROUNDS = 3
 ROUNDS = 8  # of expectation maximisation, at most
@@ -160,13 +160,17 @@ class RidgeSamples:
             features = features_of(rows[chosen], kind)
             return Problem(features, label[chosen], fold[chosen], folds, sharpened[chosen], transition)
 
-        tried = []
-        for kind in kinds:
-            small = problem(kind, few)
-            tried += [(*small.tried(penalty), penalty, kind) for penalty in PENALTIES]
-        _, rounds, penalty, kind = min(tried, key=lambda each: each[0])
-        whole = problem(kind, slice(None))
-        solutions, offsets = whole.rounds(folds, penalty, rounds)[-1]
+        small = [problem(kind, few) for kind in kinds]
+        tried = [(*each.tried(PENALTIES[0]), PENALTIES[0], number) for number, each in enumerate(small)]
+        best = min(tried)[-1]
+        for penalty in PENALTIES[1:]:
+            tried.append((*small[best].tried(penalty), penalty, best))
+            if tried[-1] < min(tried[:-1]):
+                break  # a larger one cannot be better too
+        _, rounds, penalty, best = min(tried)
+        kind = kinds[best]
+        whole = small[best] if len(few) == len(rows) else problem(kind, slice(None))
+        *_, (solutions, offsets) = whole.rounds(folds, penalty, rounds)
         self._predicted = [(index, whole.predict(solutions, offsets).log_softmax(0).T)]
         return Ridge(mean, scale, kind, solutions, offsets)
 
@@ -197,12 +201,15 @@ class Problem:
 
     def tried(self, penalty: float) -> tuple[float, int]:
         """The least loss of given labels in the first folds, and after how many rounds."""
-        losses = torch.zeros(ROUNDS, dtype=torch.float64, device=self._features.device)
-        for done, (solutions, offsets) in enumerate(self.rounds(HELD_OUT, penalty, ROUNDS)):
-            logits = self.predict(solutions, offsets)
-            losses[done] = _losses(logits, self._label[: logits.shape[1]], self._transition).sum()
-        losses = _total(losses)[LEAST_ROUNDS - 1 :]
-        return float(losses.min()), int(losses.argmin()) + LEAST_ROUNDS
+        least, best = math.inf, LEAST_ROUNDS
+        for done, (solutions, offsets) in enumerate(self.rounds(HELD_OUT, penalty, ROUNDS), 1):
+            if done >= LEAST_ROUNDS:
+                logits = self.predict(solutions, offsets)
+                loss = float(_total(_losses(logits, self._label[: logits.shape[1]], self._transition).sum()))
+                if loss >= least:
+                    break
+                least, best = loss, done
+        return least, best
 
     def predict(self, solutions: Tensor, offsets: Tensor) -> Tensor:
         """(classes, n) logits of the samples of as many folds, each by the solution without its fold."""
@@ -210,7 +217,7 @@ class Problem:
         scores = [(self._features[part] @ solution).double() + offset for part, solution, offset in parts]
         return torch.cat(scores).T.contiguous()
 
-    def rounds(self, folds: int, penalty: float, count: int) -> list[tuple[Tensor, Tensor]]:
+    def rounds(self, folds: int, penalty: float, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(folds, features, classes) solutions without each of the first folds and their (folds, classes) offsets,
         after each round; after the first, of given labels."""
         features, label, transition = self._features, self._label, self._transition.to(self._features)
@@ -221,7 +228,7 @@ class Problem:
         outside = torch.stack([self._fold != number for number in range(folds)])[:, None]  # (folds, 1, n)
         columns = transition[:, label]  # (classes, n): the last dimension is long, which is many times as fast
         target = torch.eye(classes).to(features)[label].T * outside  # (folds, classes, n)
-        sharpness, found = torch.ones(folds).to(squares), []
+        sharpness = torch.ones(folds).to(squares)
         for number in range(count):
             products = (target.flatten(0, 1) @ features).double()
             counts, products = averaged([target.sum(2, dtype=torch.float64), products])
@@ -233,12 +240,11 @@ class Problem:
             scores = without_each(scores, target - of_classes, leverage).add_(of_classes)
             tried = SHARPNESS[:, None].expand(-1, folds) if number < 2 else NEARBY[:, None] * sharpness.cpu()
             sharpness = self._sharpness(scores, outside, tried.to(squares), number > 0)
-            found.append((sharpness[:, None, None] * solutions, sharpness[:, None] * shares))
+            yield sharpness[:, None, None] * solutions, sharpness[:, None] * shares
             if number + 1 < count:
                 probs = (sharpness.to(scores)[:, None, None] * scores).softmax(1)
                 probs = probs if number else deconvolved(probs, transition)
                 target = _normalised(probs * columns) * outside
-        return found
 
     def _leverage(self, factor: Tensor) -> Tensor:
         """(folds, 1, n) how much each sample's own target counts in its score by the solution without a fold, which is

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from torch.optim import Optimizer
+
 from ...data.batch import Batch
 from ...training.method import Task
 from ...training.schedules import Schedule
 
 CYCLE = 5  # epochs of the first cycle of the learning rate, at least
+MOST_DECAY = 5e-3  # with more, as ten times that of heads on features would be, a network learns next to nothing
 
 
 def check_settings(label_every: int, *, fractions: Mapping[str, float], amounts: Mapping[str, float]) -> None:
@@ -37,6 +40,14 @@ def stage_starts(task: Task, noisy_stage: float, forward_stage: float) -> tuple[
             f"train for at least {last + 1} epochs or shorten noisy_stage and forward_stage"
         )
     return 0, forward, last
+
+
+def raise_weight_decay(optimizer: Optimizer, factor: float) -> None:
+    """Multiply the weight decay, up to MOST_DECAY; what is larger already is left as it is."""
+    for group in optimizer.param_groups:
+        if "weight_decay" in group:
+            own = group["weight_decay"]
+            group["weight_decay"] = max(own, min(factor * own, MOST_DECAY))
 
 
 def schedule_by_stage(task: Task, starts: tuple[int, int, int]) -> Schedule:
