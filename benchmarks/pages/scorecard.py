@@ -155,8 +155,8 @@ def sentence(results: Path, folder: str) -> str:
         f"the default is significantly better in {wins} of the {len(noisy)} noisy ones and significantly worse in",
         f"{len(losses)} of all{lost}.",
         better
-        or f"None of {number} other methods is significantly better than it in any of them; most were run with two "
-        "seeds, which show large differences only.",
+        or f"None of {number} other methods, with five seeds or more on small data and two on features and texts, is "
+        "significantly better than it in any of them.",
         "MSLG's own label learning on top of it (`--preset meta`) makes it significantly better in",
         f"{len(gains)}{gained} and worse in {len(harms)} ([more]({folder}/label-learning.md)).",
     )

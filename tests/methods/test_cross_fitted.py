@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from mslg.data.batch import Batch
@@ -15,7 +16,7 @@ from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
-from mslg.methods.cross_fitted.estimates import evidence_of_shift, expectation_maximisation, stacked
+from mslg.methods.cross_fitted.estimates import counted, evidence_of_shift, expectation_maximisation, stacked
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
@@ -30,7 +31,7 @@ from mslg.methods.cross_fitted.refinement import (
     refined,
     weight_at,
 )
-from mslg.methods.cross_fitted.stages import in_cycle
+from mslg.methods.cross_fitted.stages import in_cycle, raise_weight_decay
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
 from mslg.training.stacking import fit_weights, floored
@@ -83,6 +84,43 @@ def test_few_samples_leave_the_weights_near_their_centre() -> None:
     assert torch.allclose(
         fit_weights(features, torch.tensor([0]), centre=(0.3, 0.7)), torch.tensor([0.3, 0.7]).double()
     )
+
+
+def test_weights_are_those_of_a_general_optimizer() -> None:
+    for seed in range(6):
+        random = torch.Generator().manual_seed(seed)
+        label = torch.randint(4, (30,), generator=random)
+        features = torch.randn(4, 30, 4, generator=random, dtype=torch.float64) * 2
+        features[:2, torch.arange(30), label] += 2  # two sources know something, one nothing, one the opposite
+        features[3, torch.arange(30), label] -= 2
+        features = features.log_softmax(2)
+
+        def loss(weights: np.ndarray, features: Tensor = features, label: Tensor = label) -> float:
+            combined = (torch.tensor(weights)[:, None, None] * features).sum(0).log_softmax(1)
+            return float(-combined[torch.arange(30), label].sum()) + 0.3 * float(((weights - 0.25) ** 2).sum())
+
+        found = fit_weights(features, label, centre=(0.25,) * 4, ridge=0.3)
+        slow = minimize(loss, np.full(4, 0.25), bounds=[(0, None)] * 4, method="L-BFGS-B", options={"ftol": 1e-14})
+        assert loss(found.numpy()) <= slow.fun + 1e-9
+        assert np.allclose(found.numpy(), slow.x, atol=2e-3)
+        assert found[3] == 0
+
+
+def test_a_clean_sample_counts_as_much_as_four_noisy_ones() -> None:
+    _, data = problem(epochs=EPOCHS)
+    assert data.clean is not None
+    noisy = len(data.train)
+    for clean, weight in ((2, 8 / noisy), (len(data.clean), min(1.0, 4 * len(data.clean) / noisy))):
+        assert counted(replace(data, clean=data.clean.at(torch.arange(clean)))) == pytest.approx(weight)
+    assert counted(replace(data, clean=None)) == 1
+
+
+def test_weight_decay_is_raised_up_to_a_bound() -> None:
+    weights = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
+    decays = zip(weights, (1e-4, 1e-3, 0.01), strict=True)
+    optimizer = torch.optim.SGD([{"params": [weight], "weight_decay": decay} for weight, decay in decays], lr=0.1)
+    raise_weight_decay(optimizer, 10.0)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == pytest.approx([1e-3, 5e-3, 0.01])
 
 
 def test_columns_leave_each_sample_out() -> None:
