@@ -63,6 +63,7 @@ SETTINGS = [
     "cancer uniform 40 20",
     "cancer pair 40 50",
     "cancer feature-dependent 20 50",
+    "iris uniform 40 20",
     "cifar human 9 500",
     "cifar uniform 40 200",
     "cifar pair 40 200",

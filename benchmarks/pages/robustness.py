@@ -23,7 +23,7 @@ UNTOUCHED = (  # noises, and a data set, that no part of the default was ever tr
     "digits-uneven matrix 40 60",
     "wine matrix 30 20",
     "cancer instance-dependent 30 30",
-    "iris uniform 40 20",
+    "iris matrix 30 20",
     "cifar matrix 40 200",
     "cifar instance-dependent 40 200",
     "cifar locally-concentrated 30 300",
@@ -223,7 +223,10 @@ def untouched(made: Sequence[Row]) -> str:
         return ""
     return f"""## Settings that nothing was tuned on
 
-Noises, and a data set, that no part of the default had been tried on when it was frozen; they were run once after that.
+Noises that no part of the default had been tried on when it was frozen. They were run once after that, and once more
+after two later changes, which they had no part in but for one: in *iris uniform 40 20*, then one of them, the default was
+6.1 ± 3.4 points below the best control, because its last network had taken only 40 steps; now it takes 100 at least,
+that setting has moved to the first table, and *iris matrix 30 20* has taken its place.
 `matrix`: a random transition matrix for each seed; `instance-dependent`: each sample to the class that a random
 projection of it picks (Xia et al. 2020); `locally-concentrated`: whole clusters of a class to one wrong class.
 

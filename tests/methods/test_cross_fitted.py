@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from mslg.methods.cross_fitted.refinement import (
     refined,
     weight_at,
 )
-from mslg.methods.cross_fitted.stages import in_cycle, raise_weight_decay
+from mslg.methods.cross_fitted.stages import LEAST_STEPS, in_cycle, raise_weight_decay, repeats
 from mslg.noise.transition_matrix import count, pool, smoothed_by_best_prior
 from mslg.training.method import Task
 from mslg.training.stacking import fit_weights, floored
@@ -113,6 +114,24 @@ def test_a_clean_sample_counts_as_much_as_four_noisy_ones() -> None:
     for clean, weight in ((2, 8 / noisy), (len(data.clean), min(1.0, 4 * len(data.clean) / noisy))):
         assert counted(replace(data, clean=data.clean.at(torch.arange(clean)))) == pytest.approx(weight)
     assert counted(replace(data, clean=None)) == 1
+
+
+def test_a_short_last_stage_takes_several_steps_on_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, data = built()
+    epochs, steps, start = EPOCHS - made.starts[2], data.steps(), made.starts[2]
+    expected = math.ceil(LEAST_STEPS / (epochs * steps))
+    assert repeats(made.task, start, steps) == expected > 1
+    assert repeats(made.task, start, LEAST_STEPS) == 1
+    assert repeats(replace(made.task, accumulate=2), start, steps) == 1
+    taken, once = [], CrossFitted._final_step
+
+    def noted(self: CrossFitted, batch: Batch, clean: Batch) -> Any:
+        taken.append(batch)
+        return once(self, batch, clean)
+
+    monkeypatch.setattr(CrossFitted, "_final_step", noted)
+    train_all(made, data)
+    assert len(taken) == expected * epochs * steps
 
 
 def test_weight_decay_is_raised_up_to_a_bound() -> None:
@@ -461,7 +480,7 @@ def test_and_not_before_the_network_has_learned_its_labels() -> None:
     own = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.0, 0.0]])  # nothing predicted for the last
     assert agreement([(soft[:1], own[:1]), (soft[1:], own[1:])]) == pytest.approx((0.9 + 0.3 + 0.5) / (0.9 + 0.7 + 0.5))
     assert agreement([(soft, torch.zeros(4, 2))]) == 0
-    assert [ramp(value, AGREEMENT) for value in (0.7, 0.75, 0.8, 0.85, 0.9)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert [ramp(value, AGREEMENT) for value in (0.8, 0.85, 0.885, 0.92, 1)] == pytest.approx([0, 0, 0.5, 1, 1])
 
 
 def test_clean_samples_of_a_class_that_is_far_rarer_than_they_are_do_not_make_it_likely() -> None:

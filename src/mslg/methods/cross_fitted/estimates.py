@@ -20,6 +20,11 @@ from ...training.stacking import fit_weights, floored
 EM_STEPS, EM_CHANGE = 30, 1e-4  # at most; of any entry of the matrix, where it ends
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 COUNTS = 4.0
+CONTROLS = (
+    "noisy-then-clean",
+    "clean-only",
+    "gold-correction",
+)  # that the first three kinds of networks are trained as
 RIDGE = 3.0  # of the weights: with less, those of 100 clean samples follow chance
 FIXED = 1e5  # the same, where weights are not to be fitted
 
@@ -30,6 +35,16 @@ class CleanPredictions(NamedTuple):
     log_probs: Tensor = torch.empty(0)  # (n, classes) all kinds of networks together
     classes: Tensor = torch.empty(3, 0, dtype=torch.int64)  # (kinds, n) predicted by each kind
     sample: Tensor = torch.empty(0, dtype=torch.int64)  # (n,) the index of these
+
+    def of(self, clean: Samples) -> Tensor | None:
+        """(n, classes) the predictions of these samples; None if any is missing."""
+        place = self.place(clean)
+        return None if place is None else self.log_probs[place]
+
+    def of_controls(self, clean: Samples) -> dict[str, Tensor]:
+        """(n,) the classes that each kind of network predicts, by the control that it is trained as."""
+        place = self.place(clean)
+        return {} if place is None else {name: row[place] for name, row in zip(CONTROLS, self.classes, strict=True)}
 
     def place(self, clean: Samples) -> Tensor | None:
         """Where the predictions of these samples are; None if any is missing, as after a change of the set."""

@@ -34,7 +34,6 @@ from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import file_if_large
 from ...data.samples import Samples
 from ...data.splits import Splits
-from ...networks.evaluating import evaluating
 from ...runtime.distributed import averaged, broadcast_object, ranks
 from ...training.losses import cross_entropy, forward_cross_entropy, log_softmax, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
@@ -54,7 +53,7 @@ from .fold_networks import FoldNetworks
 from .label_direction import label_direction
 from .refinement import OwnPredictions
 from .ridge import RidgeSamples
-from .stages import check_settings, raise_weight_decay, schedule_by_stage, some, stage_starts
+from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
 
 log = logging.getLogger("mslg")
 
@@ -66,7 +65,6 @@ NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each st
 SOURCES = ("noisy", "clean", "corrected", "ridge")
 FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
 WEIGHTS = "weights: noisy labels %.2f, clean samples %.2f, forward correction %.2f, ridge %.2f; given label %.2f"
-CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that these networks are trained as
 
 
 class CrossFitted(FoldNetworks):
@@ -177,9 +175,8 @@ class CrossFitted(FoldNetworks):
             self._finish_second_stage(data)
             self._enter(2)
         if self.stage == 2 and self._refines:
-            length = self.task.epochs - self.starts[2]
-            part, steps = (epoch - self.starts[2]) / length, length * self.steps
-            self.own.begin_epoch(part, steps, data.own(), self.table.given, self._displaced)
+            done, length = epoch - self.starts[2], self.task.epochs - self.starts[2]
+            self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -188,7 +185,18 @@ class CrossFitted(FoldNetworks):
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         if self.stage == 0:
             return self._noisy_step(batch, None if self.auto_clean else next(clean))
-        return (self._forward_step if self.stage == 1 else self._final_step)(batch, next(clean))
+        if self.stage == 1:
+            return self._forward_step(batch, next(clean))
+        verified = next(clean)
+        moves = self._learns_labels(self.epoch) and self._number() % self.label_every == 0
+        moved = {"clean/loss": self.move_labels(batch, verified)} if moves else {}
+        for _ in range(repeats(self.task, self.starts[2], self.steps)):
+            result = self._final_step(batch, verified)
+        return StepResult(result.scalars | moved, result.log_probs)
+
+    def _number(self) -> int:
+        """Of the present step."""
+        return round(self.progress * self.task.epochs * self.steps)
 
     def excluded(self) -> Tensor | None:
         return self.chosen if len(self.chosen) else None
@@ -200,8 +208,9 @@ class CrossFitted(FoldNetworks):
             return (self.folds - 1) * (1 + clean)  # each network learns from what is outside its fold
         if epoch < self.starts[2]:
             return (1 + self.clean_ratio) * (self.folds - 1)
-        own = 1 / 3 if self.own_weight > 0 else 0.0
-        return 1 + self.clean_ratio + own + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
+        step = 1 + self.clean_ratio + (1 / 3 if self.own_weight > 0 else 0.0)
+        again = repeats(self.task, self.starts[2], -(-len(self.task.given) // self.task.batch_size))
+        return again * step + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
     # Stage 1: networks of the given labels, and of the clean samples alone
 
@@ -209,7 +218,7 @@ class CrossFitted(FoldNetworks):
         loss, log_probs = self.fit_folds("noisy", batch, cross_entropy)
         scalars = {"loss": loss}
         every = max(1, -(-self.steps * self.starts[1] // self.clean_steps))
-        if clean is not None and round(self.progress * self.task.epochs * self.steps) % every == 0:
+        if clean is not None and self._number() % every == 0:
             scalars["clean/loss"] = self.fit_clean_folds("clean", clean)
         return StepResult(scalars, log_probs)
 
@@ -283,21 +292,15 @@ class CrossFitted(FoldNetworks):
         weights, combined = stacked(logs, samples, fold, transition, ridge="ridge" in self.clean_predictions)
         self.weights.copy_(weights)
         index = torch.cat([part.index for part in data.drawn_parts])
-        self.verified = CleanPredictions(combined.float(), logs[: len(CONTROLS)].argmax(2), index)
+        self.verified = CleanPredictions(combined.float(), logs[:3].argmax(2), index)
         self.clean_predictions = {}
         log.info(WEIGHTS, *weights.tolist())
 
     # Stage 3: the deployed network
 
     def _final_step(self, batch: Batch, clean: Batch) -> StepResult:
-        scalars: dict[str, Tensor] = {}
-        number = round(self.progress * self.task.epochs * self.steps)
-        if self._learns_labels(self.epoch) and number % self.label_every == 0:
-            scalars["clean/loss"] = self.move_labels(batch, clean)
         if self._refines:
-            with evaluating(self.network):
-                predicted = call(self.network, batch.inputs).float() + noisy_shift(self.offset, self.class_shares)
-            self.own.remember(batch.index, predicted.softmax(1))
+            self.own.ask(self.network, batch, noisy_shift(self.offset, self.class_shares))
         soft, clean = self.soft_labels(batch.index), some(clean, self.clean_ratio)
         target = torch.cat([soft, self._unit[clean.label]])
         inputs = concat_inputs([batch.inputs, clean.inputs])
@@ -310,8 +313,8 @@ class CrossFitted(FoldNetworks):
         logits = call(self.network, inputs)
         losses = soft_cross_entropy((logits + self._parts.shift.to(logits.dtype)).log_softmax(1), target)
         self.descend(self.optimizer, losses @ self._parts.weight.to(losses.dtype))
-        scalars["loss"] = losses[:size].detach().mean()
-        scalars["labels/changed"] = (soft.argmax(1) != batch.label).float().mean()
+        changed = (soft.argmax(1) != batch.label).float().mean()
+        scalars = {"loss": losses[:size].detach().mean(), "labels/changed": changed}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
             scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
@@ -366,13 +369,10 @@ class CrossFitted(FoldNetworks):
         return (self._weighed(index) + self.offset.float()).log_softmax(1)
 
     def unseen_clean(self, clean: Samples) -> Tensor | None:
-        place = self.verified.place(clean)
-        return None if place is None else self.verified.log_probs[place]
+        return self.verified.of(clean)
 
     def unseen_controls(self, clean: Samples) -> Mapping[str, Tensor]:
-        place = self.verified.place(clean)
-        predicted = zip(CONTROLS, self.verified.classes, strict=True)
-        return {} if place is None else {name: row[place] for name, row in predicted}
+        return self.verified.of_controls(clean)
 
     def _weighed(self, index: Tensor) -> Tensor:
         """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""

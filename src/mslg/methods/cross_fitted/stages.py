@@ -12,6 +12,7 @@ from ...training.method import Task
 from ...training.schedules import Schedule
 
 CYCLE = 5  # epochs of the first cycle of the learning rate, at least
+LEAST_STEPS = 100  # of the deployed network
 MOST_DECAY = 5e-3  # with more, as ten times that of heads on features would be, a network learns next to nothing
 
 
@@ -40,6 +41,13 @@ def stage_starts(task: Task, noisy_stage: float, forward_stage: float) -> tuple[
             f"train for at least {last + 1} epochs or shorten noisy_stage and forward_stage"
         )
     return 0, forward, last
+
+
+def repeats(task: Task, start: int, steps: int) -> int:
+    """How many steps the deployed network takes on each batch, if its stage starts in this epoch and an epoch has so
+    many batches: a network of few steps knows less than its labels do. Steps on micro-batches add up, so there is one.
+    """
+    return 1 if task.accumulate > 1 else max(1, -(-LEAST_STEPS // (steps * (task.epochs - start))))
 
 
 def raise_weight_decay(optimizer: Optimizer, factor: float) -> None:
