@@ -7,7 +7,6 @@
     iris
     trec             questions as TF-IDF vectors; noise `rules`: labels by regular expressions
     cifar            frozen features of 3,000 CIFAR-10 images and the clean ones; noise `human`: labels by people
-    pixels           12,000 CIFAR-10 images of 16 × 16 pixels with an 8-layer CNN, which memorises wrong labels
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def noisy_set(name: str, seed: int, root: Path) -> NoisySet:
     real = None
     if data in LOADERS:
         inputs, true, real, test_inputs, test = LOADERS[data](root)
-        size = {"cifar": 3000 + int(clean), "pixels": 12_000}.get(data)
+        size = 3000 + int(clean) if data == "cifar" else None
         chosen = random.permutation(len(true))[:size]
         inputs, true, real = inputs[chosen], true[chosen], real[chosen]
     else:
@@ -57,11 +56,7 @@ def noisy_set(name: str, seed: int, root: Path) -> NoisySet:
         inputs, true = inputs[order[held_out:]], true[order[held_out:]]
         if data == "digits-uneven":
             inputs, true = uneven(inputs, true, int(clean), random)
-    if noise in ("rules", "human"):
-        given = real
-    else:  # the released noise is made from the predictions of the authors' student
-        student = real if noise == "feature-dependent-released" else None
-        given = corrupted(inputs, true, noise, int(rate) / 100, seed, student)
+    given = real if noise in ("rules", "human") else corrupted(inputs, true, noise, int(rate) / 100, seed)
     return NoisySet(inputs, given, true, test_inputs, test, int(clean))
 
 
@@ -104,27 +99,7 @@ def cifar(root: Path) -> tuple[Array, ...]:
     return (train - mean) / spread, train_labels, human, (test - mean) / spread, test_labels
 
 
-@cache
-def pixels(root: Path) -> tuple[Array, ...]:
-    """CIFAR-10 images, means of 2 × 2 pixels: inputs, true labels, the authors' student, and 4,000 test samples."""
-    import torch
-
-    from mslg.data.readers.cifar import cifar10
-    from mslg.noise.apply import all_inputs
-
-    data = cifar10(root)
-    assert data.test is not None
-    test = data.test.at(torch.arange(4000))
-    images = []
-    for part in (data.train, test):
-        whole = all_inputs(part)
-        assert isinstance(whole, torch.Tensor)
-        images.append(torch.nn.functional.avg_pool2d(whole.float(), 2).numpy())
-    student = np.load(root / "cifar10_student_probs.npy")
-    return images[0], data.train.label.numpy(), student, images[1], test.label.numpy()
-
-
-LOADERS: dict[str, Callable[[Path], tuple[Array, ...]]] = {"trec": trec, "cifar": cifar, "pixels": pixels}
+LOADERS: dict[str, Callable[[Path], tuple[Array, ...]]] = {"trec": trec, "cifar": cifar}
 
 
 def uneven(inputs: Array, true: Array, clean: int, random: np.random.Generator) -> tuple[Array, Array]:
@@ -136,7 +111,7 @@ def uneven(inputs: Array, true: Array, clean: int, random: np.random.Generator) 
     return inputs[chosen], true[chosen]
 
 
-def corrupted(inputs: Array, true: Array, noise: str, rate: float, seed: int, student: Array | None = None) -> Array:
+def corrupted(inputs: Array, true: Array, noise: str, rate: float, seed: int) -> Array:
     """Noisy labels."""
     import torch
 
@@ -146,8 +121,6 @@ def corrupted(inputs: Array, true: Array, noise: str, rate: float, seed: int, st
     settings: dict[str, Any] = {"fill": True} if noise == "uniform" else {}
     if noise == "feature-dependent":
         settings = {"probabilities": weak_model(inputs, true, np.random.default_rng([seed, 2]))}
-    if student is not None:
-        settings = {"probabilities": student}
     if noise == "matrix":
         settings = {"transition": random_matrix(int(true.max()) + 1, np.random.default_rng([seed, 3]))}
     if noise in ("instance-dependent", "locally-concentrated"):
