@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -391,6 +392,40 @@ def test_the_scorecard(tmp_path: Path, made_by: ModuleType) -> None:
     assert filled.startswith("before <!-- robustness: verdict -->\n\nIn [2 settings]")
     assert filled.endswith("<!-- robustness: end --> after")
     assert scorecard.filled(filled, tmp_path, "results") == filled
+
+
+def test_the_robustness_page_has_untouched_settings_and_pixels(tmp_path: Path, made_by: ModuleType) -> None:
+    from pages import robustness
+
+    def write(name: str, cells: list[dict[str, Any]]) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cells.jsonl").write_text("".join(json.dumps(cell) + "\n" for cell in cells))
+
+    about = {"given": 0.6, "suggested": 0.7, "average_precision": 0.9}
+    write(
+        "robustness",
+        [
+            {"row": row, "setting": setting, "seed": seed, "test": value + 0.001 * seed, **about}
+            for setting in ("digits uniform 40 20", "iris matrix 30 20")
+            for row, value in (("default", 0.9), ("clean only", 0.8))
+            for seed in range(3)
+        ],
+    )
+    rows = {"default": 0.5, "cross-entropy": 0.3, "clean-only": 0.35, "gold-correction": 0.4, "noisy-then-clean": 0.45}
+    rows |= {"pencil": 0.51, "elr": 0.2, "co-teaching": 0.9, "released, label rate 0": 0.9}
+    pixels = [
+        {"row": row, "column": "uniform-40", "seed": seed, "last": {"test/accuracy": value}}
+        for row, value in rows.items()
+        for seed in ((0, 1) if row in ("default", "pencil") else (0,))
+    ]
+    write("memorising", [{"format_version": 1}, *pixels])
+    page = robustness.page(tmp_path)
+    first, second = page.split("## Settings that nothing was tuned on")
+    assert "| digits uniform 40 20 |" in first
+    assert "| iris matrix 30 20 |" not in first
+    assert "| iris matrix 30 20 |" in second
+    # Neither a method that is told the noise nor a part of another one is compared with.
+    assert "| uniform-40 | 50.0 (2) | noisy-then-clean (1) | +5.0 | pencil (2) | **-1.0 ± 0.0** |" in second
 
 
 def test_a_claim_of_the_paper_is_judged_by_its_columns(made_by: ModuleType) -> None:
