@@ -68,7 +68,7 @@ def _results(cells: list[dict[str, Any]]) -> list[str]:
     first = f"By average precision mslg is first in {len(lines) - len(lost)} of {len(lines)} rows"
     return [
         table(head, lines),
-        f"Means over the seeds {', '.join(seeds)} (rows of an unfinished benchmark have fewer).",
+        f"Means over the seeds {', '.join(seeds)}." if len(seeds) > 1 else f"One draw of photos, seed {seeds[0]}.",
         f"{first}{'; not in: ' + '; '.join(lost) if lost else ''}.",
         *_stated(cells),
     ]

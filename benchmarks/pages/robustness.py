@@ -16,7 +16,7 @@ METHODS_WITHOUT_ORACLE = (  # all that need neither the noise rate nor its matri
     *("pencil", "mlnt", "symmetric-ce", "generalized-ce", "truncated-gce", "bootstrap"),
 )
 RIVALS = ("fast", "mslg, one network", *METHODS_WITHOUT_ORACLE)  # another preset, and other methods
-UNTOUCHED = (  # noises, and a data set, that no part of the default was ever tried on before it was frozen
+UNTOUCHED = (  # noises that no part of the default was ever tried on before it was frozen
     "digits matrix 40 50",
     "digits instance-dependent 40 50",
     "digits locally-concentrated 30 100",
@@ -257,11 +257,12 @@ def pixels(results: Path) -> str:
         controls = {row: those for row, those in compared.items() if row in PIXEL_CONTROLS}
         if not seeds or len(controls) < len(PIXEL_CONTROLS) - 1 or len(others) < 2:
             continue
-        cells_ = [column, f"{statistics.mean(seeds.values()):.1f} ({len(seeds)})"]
-        for rows_ in (controls, others):
-            best = min(rows_, key=lambda row: paired(seeds, rows_[row])[0])
-            cells_ += [f"{best} ({len(seeds.keys() & rows_[best].keys())})", signed(*paired(seeds, rows_[best]))]
-        lines.append("| " + " | ".join(cells_) + " |")
+        shown = [column, f"{statistics.mean(seeds.values()):.1f} ({len(seeds)})"]
+        for group in (controls, others):
+            apart = {row: paired(seeds, those) for row, those in group.items()}
+            best = min(apart, key=lambda row: apart[row][0])
+            shown += [f"{best} ({len(seeds.keys() & group[best].keys())})", signed(*apart[best])]
+        lines.append("| " + " | ".join(shown) + " |")
     if not lines:
         return ""
     return "\n".join(

@@ -146,7 +146,8 @@ def sentence(results: Path, folder: str) -> str:
     by_rival = {name: [row.setting for row in others if rival(row) == name] for name in map(rival, others)}
     told = [f"`{name}` in {len(where)} ({', '.join(where)})" for name, where in by_rival.items()]
     gains, harms = ([row for row in made if found(row.meta)] for found in (above, below))
-    gained = f" ({', '.join(f'{row.meta[0]:+.1f}' for row in gains)} points)" if gains else ""
+    sizes = sorted(row.meta[0] for row in gains)
+    gained = f" (by {sizes[0]:.1f} to {sizes[-1]:.1f} points)" if gains else ""
     lost = f" ({', '.join(losses)})" if losses else ""
     number = len(RIVALS) - 1
     better = f"Of {number} other methods, significantly better than it: {listed(told)}." if told else ""

@@ -12,6 +12,7 @@ confusion on held-out clean ones, and given labels are sampled from it for these
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from ..noise.smoothed_counts import LogColumns, SmoothedCounts
 from ..noise.transition_matrix import count, deconvolved, smooth
 from ..runtime.seeds import generator
+from ..training.stacking import fit_weights
 from .evidence import FOLDS, Evidence, Predictions, VerifiedSamples
 
 Basis = Literal["pairs", "injected", "none"]
@@ -73,11 +75,11 @@ class Posterior:
         return log_odds_wrong(self(probs, given).gather(1, given.unsqueeze(1)).squeeze(1))
 
     def _terms(self, probs: Tensor, given: Tensor, columns: Tensor | None = None) -> Tensor:
-        """(samples, classes, 5) what each weight is multiplied by."""
+        """(5, samples, classes) what each weight is multiplied by."""
         log_probs = self._log(probs)
         is_given = F.one_hot(given, probs.shape[1]).double()
         terms = [is_given * term.unsqueeze(1) for term in self._confidence(log_probs, given)]
-        return torch.stack([log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms], 2)
+        return torch.stack([log_probs, self.log_columns[given] if columns is None else columns, is_given, *terms])
 
     def _confidence(self, log_probs: Tensor, given: Tensor) -> list[Tensor]:
         """Two tensors of (samples,): log p_given and log max p, centred."""
@@ -99,33 +101,8 @@ class Posterior:
         log_probs = self._log(probs)
         centre = torch.stack([log_probs.gather(1, given.unsqueeze(1)).mean(), log_probs.max(1).values.mean()])
         terms = replace(self, centre=centre)._terms(probs, given, columns)
-        return replace(self, weights=_fit_weights(terms, verified), centre=centre)
-
-
-def _fit_weights(terms: Tensor, label: Tensor, steps: int = 50) -> Tensor:
-    """The weights w that minimise Σ −log softmax(terms · w)_label + PRIOR_STRENGTH/2 · |w − Bayes' rule|², by Newton's
-    method; a step that does not lower it is halved."""
-    bayes = torch.tensor(BAYES, dtype=torch.float64)
-    right = terms[torch.arange(len(label)), label]  # (samples, 5)
-
-    def loss(weights: Tensor) -> Tensor:
-        fit = (terms @ weights).logsumexp(1).sum() - (right @ weights).sum()
-        return fit + PRIOR_STRENGTH / 2 * ((weights - bayes) ** 2).sum()
-
-    weights, value = bayes, loss(bayes)
-    for _ in range(steps):
-        probs = (terms @ weights).softmax(1).unsqueeze(2)
-        weighed = probs * terms
-        mean = weighed.sum(1)  # (samples, 5)
-        gradient = (mean - right).sum(0) + PRIOR_STRENGTH * (weights - bayes)
-        curvature = weighed.flatten(0, 1).t() @ terms.flatten(0, 1) - mean.t() @ mean
-        step = torch.linalg.solve(curvature + PRIOR_STRENGTH * torch.eye(len(weights), dtype=torch.float64), gradient)
-        while not (below := loss(weights - step)) <= value and float(step.abs().max()) > 1e-9:
-            step = step / 2
-        weights, value = weights - step, below
-        if float(step.abs().max()) < 1e-8:
-            break
-    return weights
+        weights = fit_weights(terms, verified, centre=BAYES, ridge=PRIOR_STRENGTH / 2, least=-math.inf)
+        return replace(self, weights=weights, centre=centre)
 
 
 def log_odds_wrong(right: Tensor) -> Tensor:

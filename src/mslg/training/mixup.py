@@ -32,11 +32,6 @@ def mixed(inputs: Tensor, target: Tensor, other: Tensor) -> tuple[Tensor, Tensor
     return _mix(inputs, other, share), _mix(target, other, share)
 
 
-def shuffled(parts: Sequence[int]) -> Tensor:
-    """(batch,) for each sample another one at random, each part of the batch within itself."""
-    return torch.cat([sum(parts[:number]) + torch.randperm(size) for number, size in enumerate(parts)])
-
-
 def neighbours(parts: Sequence[int]) -> Tensor:
     """(batch,) for each sample the one before it, each part of the batch within itself: in a batch that was drawn at
     random this is as good as a shuffle, and can be kept."""

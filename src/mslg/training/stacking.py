@@ -16,13 +16,17 @@ def floored(log_probs: Tensor) -> Tensor:
     return ((1 - FLOOR) * log_probs.double().exp() + FLOOR / log_probs.shape[-1]).log()
 
 
-def fit_weights(features: Tensor, label: Tensor, *, centre: Sequence[float], ridge: float = 1.0) -> Tensor:
-    """Weights w ≥ 0 that maximise Σ_j log softmax(Σ_s w_s f_s)_label − ridge·|w − centre|².
+def fit_weights(
+    features: Tensor, label: Tensor, *, centre: Sequence[float], ridge: float = 1.0, least: float = 0.0
+) -> Tensor:
+    """Weights w ≥ least that maximise Σ_j log softmax(Σ_s w_s f_s)_label − ridge·|w − centre|².
 
     Args:
         features: (sources, samples, classes) logarithms to be weighed.
         label: (samples,) verified labels.
         centre: what the weights are pulled to: with few samples they stay near it.
+        ridge: how strongly.
+        least: of any weight; −∞ if they may be negative.
 
     Returns:
         (sources,) float64 weights.
@@ -44,12 +48,12 @@ def fit_weights(features: Tensor, label: Tensor, *, centre: Sequence[float], rid
         mean = expected.view(len(features), *probs.shape).sum(2)
         gradient = mean.sum(1) - of_label + 2 * ridge * (weights - target)
         curvature = expected @ features.T - mean @ mean.T + 2 * ridge * torch.eye(len(features)).double()
-        held = (weights == 0) & (gradient > 0)  # a weight that would become negative stays 0
+        held = (weights <= least) & (gradient > 0)  # a weight that would fall below stays where it is
         curvature[held], curvature[:, held] = 0.0, 0.0
         curvature.diagonal()[held] = 1.0
         step = torch.linalg.solve(curvature, gradient.masked_fill(held, 0.0))
         for halvings in range(HALVINGS):
-            moved = (weights - step / 2**halvings).clamp_min(0)
+            moved = (weights - step / 2**halvings).clamp_min(least)
             tried = objective(moved)
             if bool(tried[0] <= loss):
                 break

@@ -401,7 +401,7 @@ class CrossFitted(FoldNetworks):
 
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
-        self.counts = float(extra["counts"])
+        self.counts = float(extra.get("counts", 1.0))  # older checkpoints have none
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}
