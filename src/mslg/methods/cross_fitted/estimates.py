@@ -19,12 +19,8 @@ from ...training.stacking import fit_weights, floored
 
 EM_STEPS, EM_CHANGE = 30, 1e-4  # at most; of any entry of the matrix, where it ends
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
-COUNTS = 4.0
-CONTROLS = (
-    "noisy-then-clean",
-    "clean-only",
-    "gold-correction",
-)  # that the first three kinds of networks are trained as
+COUNTS = 4.0  # noisy samples that a clean one counts as much as
+CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that the kinds of networks are trained as
 RIDGE = 3.0  # of the weights: with less, those of 100 clean samples follow chance
 FIXED = 1e5  # the same, where weights are not to be fitted
 

@@ -39,7 +39,7 @@ from ...training.losses import cross_entropy, forward_cross_entropy, log_softmax
 from ...training.method import StepResult, Task
 from ...training.mixup import can_mix, mixed
 from ...training.stacking import floored
-from .class_shares import ClassShares, StepParts, noisy_shift
+from .class_shares import ClassShares, noisy_shift
 from .estimates import (
     CleanPredictions,
     check_clean_set,
@@ -54,6 +54,7 @@ from .label_direction import label_direction
 from .refinement import OwnPredictions
 from .ridge import RidgeSamples
 from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
+from .step_parts import StepParts
 
 log = logging.getLogger("mslg")
 
@@ -194,8 +195,7 @@ class CrossFitted(FoldNetworks):
             result = self._final_step(batch, verified)
         return StepResult(result.scalars | moved, result.log_probs)
 
-    def _number(self) -> int:
-        """Of the present step."""
+    def _number(self) -> int:  # of the present step
         return round(self.progress * self.task.epochs * self.steps)
 
     def excluded(self) -> Tensor | None:
