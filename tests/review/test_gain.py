@@ -163,7 +163,7 @@ def test_the_samples_to_review_next_are_a_tab_of_the_page(tmp_path: Path) -> Non
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert 'id="to-next" href="#worth">Review next <span class="pill">5</span>' in page
     server = server_of(tmp_path / "run")
-    server.server_close()
+    server.close()
     assert set(rows["id"]) <= set(server.labels)
     with pytest.raises(ValueError, match="pass the run's folder"):
         mslg.review_next(result, count=3, page=True)

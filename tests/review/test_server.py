@@ -26,15 +26,16 @@ def server(tmp_path: Path) -> Iterator[ReviewServer]:
     trees.image_folder(tmp_path / "photos", each=4)
     write_start(open_named(str(tmp_path / "photos")).train, "photos", tmp_path / "check")
     made = server_of(tmp_path / "check")
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made
-    made.shutdown()
-    made.server_close()
+    made.shut_down()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
 
 
 def ask(server: ReviewServer, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
-    connection = HTTPConnection(*server.server_address[:2], timeout=5)  # type: ignore[arg-type]
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=5)
     content = body if isinstance(body, str) or body is None else json.dumps(body)
     connection.request(method, path, content, headers)
     answer = connection.getresponse()
@@ -56,7 +57,14 @@ def test_the_page_needs_the_token_and_this_address(server: ReviewServer) -> None
     assert ask(server, "GET", "/decisions")[0] == 403
     assert ask(server, "POST", "/decisions", [])[0] == 403
     assert ask(server, "GET", f"/../start.json?token={server.token}")[0] == 403
-    assert server.server_address[0] == "127.0.0.1"
+    assert ask(server, "GET", f"/start.json?token={server.token}", **{"X-Token": server.token})[0] == 404
+    assert ask(server, "DELETE", "/decisions", **{"X-Token": server.token})[0] == 404
+    assert server.address.startswith("http://127.0.0.1:")
+
+
+def test_a_request_larger_than_any_review_is_refused(server: ReviewServer) -> None:
+    headers = {"X-Token": server.token, "Content-Length": str(16 * 2**20 + 1)}
+    assert ask(server, "POST", "/decisions", **headers)[0] == 413
 
 
 def test_several_windows_lose_nothing(server: ReviewServer) -> None:
@@ -91,7 +99,7 @@ def test_decisions_about_random_samples_of_a_run_are_a_clean_set_of_their_own(tm
         assert not (folder / "audit.csv").exists()
         server.change([{"id": random, "kind": "keep"}])
     finally:
-        server.server_close()
+        server.close()
     assert list(read_checked_decisions(folder / "review.csv", classes=server.classes)) == [suspect, random]
     assert list(read_checked_decisions(folder / "audit.csv", classes=server.classes)) == [random]
 

@@ -35,8 +35,7 @@ def serve_page(run: Path, *, port: int, browser: bool) -> None:
 
         webbrowser.open(server.address)
     try:
-        server.serve_forever(poll_interval=0.2)
-    except KeyboardInterrupt:
-        print(f"stopped; {len(server.read())} decisions are in {server.path}", file=sys.stderr)
+        server.serve_forever()
     finally:
-        server.server_close()
+        server.close()
+    print(f"stopped; {len(server.read())} decisions are in {server.path}", file=sys.stderr)

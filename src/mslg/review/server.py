@@ -2,7 +2,8 @@
 
 It answers requests only with the token in its address, and only under its own name, so that neither another user nor a
 web page opened beside it can read or change decisions. Changes are merged sample by sample: several windows may review
-at the same time and none undoes what another decided.
+at the same time and none undoes what another decided. HTTP is waitress's and Werkzeug's; requests are not logged, as
+their address holds the token.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import threading
 from collections.abc import Collection
 from html import escape
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from waitress.server import create_server
+from waitress.wasyncore import close_all
+from werkzeug.wrappers import Request, Response
 
 from ..runtime.files import locked, write_atomically
 from .decisions import KINDS, Decision, Decisions, as_csv, read_checked_decisions
@@ -25,14 +28,13 @@ HOST = "127.0.0.1"
 AUDIT = "audit.csv"
 LARGEST = 16 * 2**20  # bytes of a request
 POLICY = b"default-src &#39;none&#39;; "  # as it stands in the page
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 Labels = dict[str, tuple[str, str]]  # given and suggested label of every sample on the page, by id
 
 
-class ReviewServer(ThreadingHTTPServer):
+class ReviewServer:
     """Serves the page of a run; `serve_forever` runs until it is shut down."""
-
-    daemon_threads = True
 
     def __init__(
         self,
@@ -54,7 +56,12 @@ class ReviewServer(ThreadingHTTPServer):
             audit: samples that were drawn at random; decisions about them are also saved to audit.csv, beside the
                 others: they alone say how many labels are wrong.
         """
-        super().__init__((HOST, port), Handler)
+        self._sockets: dict[int, Any] = {}
+        app = Request.application(self._answer)
+        self._server = create_server(
+            app, map=self._sockets, host=HOST, port=port, max_request_body_size=LARGEST, ident=None
+        )
+        self.port = int(self._server.effective_port)
         self.token = secrets.token_urlsafe(24)
         self.audit = frozenset(audit)
         where = escape(str(decisions), quote=True)
@@ -68,7 +75,20 @@ class ReviewServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Where the page is, with the token."""
-        return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+    def serve_forever(self) -> None:
+        """Answer requests until `shut_down` is called, or Ctrl-C."""
+        self._server.run()
+
+    def shut_down(self) -> None:
+        """End `serve_forever`, from another thread."""
+        self._server.trigger.pull_trigger(self.close)
+
+    def close(self) -> None:
+        """Free the port; nothing is answered any more."""
+        self._server.task_dispatcher.shutdown()
+        close_all(self._sockets)
 
     def read(self) -> Decisions:
         """The decisions on disk."""
@@ -99,66 +119,41 @@ class ReviewServer(ThreadingHTTPServer):
             raise ValueError(f"'{kind}' as '{label}' is no decision; allowed are {', '.join(KINDS)} and known classes")
         return Decision(name, kind, label, *self.labels[name])
 
+    def _answer(self, request: Request) -> Response:
+        """The answer to any request."""
+        page, token = request.path == "/", request.headers.get("X-Token", "")
+        if not self._is_allowed(request.host, request.args.get("token", "") if page else token):
+            return _text(HTTPStatus.FORBIDDEN, "open the address that mslg review has printed")
+        match request.method, request.path:
+            case "GET", "/":
+                return Response(self.page, mimetype="text/html", headers=HEADERS)
+            case "GET", "/decisions":
+                decided = self.read().values()
+                return _json([{"id": each.id, "kind": each.decision, "label": each.label} for each in decided])
+            case "POST", "/decisions":
+                return self._changed(request.get_data())
+        return _text(HTTPStatus.NOT_FOUND, f"there is no {request.path} to {request.method} here")
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers the requests of the page."""
-
-    server: ReviewServer
-    server_version, sys_version = "mslg", ""
-
-    def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        if address.path == "/" and self._is_allowed(parse_qs(address.query).get("token", [""])[0]):
-            self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
-        elif address.path == "/decisions" and self._is_allowed(self.headers.get("X-Token", "")):
-            found = [
-                {"id": each.id, "kind": each.decision, "label": each.label} for each in self.server.read().values()
-            ]
-            self._answer(HTTPStatus.OK, json.dumps(found).encode())
-        else:
-            self._refuse()
-
-    def do_POST(self) -> None:
-        if self.path != "/decisions" or not self._is_allowed(self.headers.get("X-Token", "")):
-            self._refuse()
-            return
+    def _changed(self, content: bytes) -> Response:
         try:
-            length = int(self.headers.get("Content-Length", ""))
-            if not 0 <= length <= LARGEST:
-                raise ValueError(f"a request of {length} bytes is too large")
-            rows = json.loads(self.rfile.read(length))
+            rows = json.loads(content)
             if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
                 raise ValueError("the request is no list of decisions")
-            decided = self.server.change(rows)
+            return _json({"decided": self.change(rows)})
         except ValueError as error:
-            self._answer(HTTPStatus.BAD_REQUEST, str(error).encode(), "text/plain; charset=utf-8")
-            return
+            return _text(HTTPStatus.BAD_REQUEST, str(error))
         except OSError as error:
-            self._answer(HTTPStatus.INSUFFICIENT_STORAGE, str(error).encode(), "text/plain; charset=utf-8")
-            return
-        self._answer(HTTPStatus.OK, json.dumps({"decided": decided}).encode())
+            return _text(HTTPStatus.INSUFFICIENT_STORAGE, str(error))
 
-    def _is_allowed(self, token: str) -> bool:
-        """Whether the request has the token and came to this address: another name is a web page that was rebound."""
-        port = self.server.server_address[1]
-        here = self.headers.get("Host") in (f"{HOST}:{port}", f"localhost:{port}")
-        return here and secrets.compare_digest(token.encode(), self.server.token.encode())
+    def _is_allowed(self, host: str, token: str) -> bool:
+        """Whether a request has the token and came to this address: another name is a web page that was rebound."""
+        here = host in (f"{HOST}:{self.port}", f"localhost:{self.port}")
+        return here and secrets.compare_digest(token.encode(), self.token.encode())
 
-    def _refuse(self) -> None:
-        self._answer(HTTPStatus.FORBIDDEN, b"open the address that mslg review has printed", "text/plain")
 
-    def _answer(self, status: HTTPStatus, content: bytes, kind: str = "application/json") -> None:
-        self.send_response(status)
-        for name, value in {
-            "Content-Type": kind,
-            "Content-Length": str(len(content)),
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
+def _json(content: Any) -> Response:
+    return Response(json.dumps(content), mimetype="application/json", headers=HEADERS)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: their address holds the token."""
+
+def _text(status: HTTPStatus, message: str) -> Response:
+    return Response(message, status, mimetype="text/plain", headers=HEADERS)
