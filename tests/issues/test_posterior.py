@@ -33,6 +33,7 @@ from mslg.issues.posterior import (
 )
 from mslg.issues.ranked_list import LabelIssues
 from mslg.methods.cross_entropy import CrossEntropy
+from mslg.noise.smoothed_counts import SmoothedCounts
 from mslg.noise.transition_matrix import count, deconvolved, smooth
 from mslg.training.loop import Position, train
 from mslg.training.method import Task
@@ -243,13 +244,34 @@ def test_without_doubly_labelled_samples_predictions_stand_in_for_true_labels() 
         counts[int(history.last_predicted.rows[sample]), int(source.label[sample])] += 1
     agreement = float(counts.diag().sum() / counts.sum())
     expected = slowly_smoothed(counts).clamp_min(LEAST).log().t()
+    part = 0.5 * min(1.0, max(0.0, (0.8 - agreement) / 0.25))
+    assert 0 < part < 0.5
     for row in range(4):  # a part of what is counted, the rest of a matrix that knows no classes
         for column in range(4):
             alike = agreement if row == column else (1 - agreement) / 3
-            expected[row, column] = 0.3 * expected[row, column] + 0.7 * math.log(alike)
+            expected[row, column] = part * expected[row, column] + (1 - part) * math.log(alike)
     assert torch.allclose(weighed.posterior.log_columns, expected)
     assert weighed.posterior.weights.tolist() == list(BAYES)
     assert weighed.basis == "none"
+
+
+def test_few_pairs_that_lack_a_class_do_not_replace_what_predictions_say() -> None:
+    """20 random samples of ten classes nearly always lack one."""
+    transition = torch.full((8, 8), 0.05, dtype=torch.float64).fill_diagonal_(0.65)
+    probs, given, _ = drawn(3000, transition, 1.0, 1)
+    names = [str(number) for number in range(8)]
+    predictions = Predictions(given, names, probs.__getitem__, lambda positions: [str(i) for i in positions])
+    pairs = VerifiedSamples(*drawn(60, transition, 2.0, 0), torch.arange(60))
+    pairs = pairs.at(pairs.verified != 3)
+    alone = bayes_rule(SmoothedCounts.of(given, probs.argmax(1), 8)).log_columns
+    for many, expected in ((FEWEST, True), (39, True), (40, False)):
+        some = pairs.at(torch.arange(many))
+        for evidence in (Evidence(some, cross_fitted=True), Evidence(some, (some.given, some.verified))):
+            found = fit_posterior(predictions, evidence)
+            assert found.basis == "pairs"
+            assert torch.equal(found.posterior.log_columns, alone) == expected
+        unknown = some._replace(given=torch.full_like(some.given, -1))
+        assert fit_posterior(predictions, Evidence(unknown)).basis == ("none" if expected else "injected")
 
 
 def of_arrays(given: Tensor, probs: Tensor) -> Predictions:

@@ -17,7 +17,13 @@ from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
-from mslg.methods.cross_fitted.estimates import counted, evidence_of_shift, expectation_maximisation, stacked
+from mslg.methods.cross_fitted.estimates import (
+    counted,
+    evidence_of_shift,
+    expectation_maximisation,
+    first_matrix,
+    stacked,
+)
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
@@ -243,6 +249,29 @@ def test_networks_of_clean_samples_that_lack_a_class_are_not_listened_to() -> No
     assert torch.allclose(weights, torch.tensor([0, 0, 0.5, 0.5, 1], dtype=torch.float64), atol=1e-3)
     weights, _ = stacked(logs[..., :3], samples, torch.arange(20) % 4, torch.eye(3, dtype=torch.float64))
     assert weights[1] > 1 / 4
+
+
+def test_few_pairs_that_lack_a_class_say_nothing_of_the_matrix() -> None:
+    label = torch.arange(19) % 3  # of four classes
+    samples = replace(blobs_samples(label), given=(label + 1) % 3)
+    predicted = torch.eye(4, dtype=torch.float64)[label]
+    assert torch.allclose(first_matrix(samples, predicted, 4)[:3, :3], torch.eye(3, dtype=torch.float64), atol=0.05)
+    twice = samples.at(torch.arange(19).repeat(2))
+    assert first_matrix(twice, predicted.repeat(2, 1), 4)[0, 1] > 0.8, "many do, although they lack one"
+
+
+def test_nor_of_the_epoch_to_go_back_to() -> None:
+    method, data = built()
+    assert data.clean is not None
+    some = (data.clean.label != 0).nonzero().flatten()[:12]
+    few = replace(data, clean=data.clean.at(some), select=None, report=None)
+    method.begin_epoch(0, few)
+    for _ in range(2):
+        for parameter in method.group("noisy").parameters():
+            parameter.data.mul_(-1)
+        method.keep_if_best("noisy", few)
+        now, best = (method.get_submodule(f"noisy_{kind}").state_dict() for kind in ("networks", "best"))
+        assert all(torch.equal(now[key], best[key]) for key in now)
 
 
 def blobs_samples(label: Tensor) -> Samples:

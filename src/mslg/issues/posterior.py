@@ -6,8 +6,8 @@ T[k, j] = P(given j | true k) is counted on clean samples with given and verifie
 Bayes' rule (a = b = 1, the rest 0) and are fitted, regularised towards it, to other clean samples with both labels:
 held-out ones, whose predictions are as honest as those for new data. A part of p may be spread over all classes first,
 where these samples show that a class the model excludes may well be the true one, as with a few nearest neighbours.
-Where no clean sample has both labels, T is estimated from the predictions for the training samples and the network's
-confusion on held-out clean ones, and given labels are sampled from it for these.
+Where no clean sample has both labels, or too few have, T is estimated from the predictions for the training samples
+and the network's confusion on held-out clean ones, and given labels are sampled from it for these.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..data.samples import tell_of_all
 from ..noise.smoothed_counts import LogColumns, SmoothedCounts
 from ..noise.transition_matrix import count, deconvolved, smooth
 from ..runtime.seeds import generator
@@ -38,7 +39,8 @@ FLOORS = (0.01, 0.1, 0.3)  # parts of a prediction that may be spread over all c
 MARGIN = 1.0  # nats of all held-out samples by which a floor must be better than none
 MOST_DENSE = 1_000  # classes up to which a transition matrix is stored whole
 FEWEST = 20  # held-out pairs below which nothing is fitted
-COUNTED = 0.3  # weight of a matrix counted by predictions alone
+COUNTED = 0.5  # weight of a matrix counted by predictions alone, where they agree with few given labels,
+FEW_AGREE, MOST_AGREE = 0.55, 0.8  # and between these less and less: who differs then is more often the network
 COPIES = 4  # of each held-out sample with injected noise,
 MOST_COPIES = 2**14  # up to this many in all
 MOST_ENTRIES = 2**20  # of the probabilities to which the weights are fitted
@@ -166,14 +168,15 @@ def _counted_by_predictions(predictions: Predictions) -> Posterior:
 def _towards_symmetric(rule: Posterior, agreement: float) -> Posterior:
     """A weighted geometric mean of a matrix counted by predictions and of one that treats all classes alike:
     what the first says of two classes is the network's confusion as much as that of the labels. On frozen features it
-    lowers the average precision by .03 where 9 % of the labels are wrong, and raises it by .06 where pairs of classes
-    are swapped (tuning seed of benchmarks/practitioner.py); a part of it keeps some of both."""
+    lowers the average precision by .01 where 9 % of the labels are wrong, and raises it by .04 where pairs of classes
+    are swapped (tuning seeds of benchmarks/practitioner.py)."""
     if not isinstance(rule.log_columns, Tensor):
         return rule  # too many classes for a dense matrix
     classes = len(rule.log_columns)
     other = max(LEAST, (1 - agreement) / max(1, classes - 1))
     symmetric = torch.full((classes, classes), other, dtype=torch.float64).fill_diagonal_(max(LEAST, agreement))
-    return replace(rule, log_columns=COUNTED * rule.log_columns + (1 - COUNTED) * symmetric.log())
+    weight = COUNTED * min(1.0, max(0.0, (MOST_AGREE - agreement) / (MOST_AGREE - FEW_AGREE)))
+    return replace(rule, log_columns=weight * rule.log_columns + (1 - weight) * symmetric.log())
 
 
 def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples) -> FittedPosterior:
@@ -183,11 +186,14 @@ def _fit(predictions: Predictions, evidence: Evidence, held_out: VerifiedSamples
         basis, held_out = "pairs", held_out.with_given()
         if predictions.include_given:
             rule = _without_matrix(classes)
+        elif not tell_of_all(held_out.verified if evidence.pairs is None else evidence.pairs[1], classes):
+            rule = _counted_by_predictions(predictions)
         else:
             rule, held_out = _counted(held_out, evidence, classes)
         if len(held_out.given) < FEWEST:
             return FittedPosterior(rule, "none")
-    elif classes > MOST_DENSE:  # the confusion of so many is not known, and takes their cube of steps to account for
+    elif classes > MOST_DENSE or not tell_of_all(held_out.verified, classes):
+        # The confusion of so many is not known, and takes their cube of steps to account for; few say little of any.
         return _by_predictions(predictions)
     elif predictions.predicted_in_training is not None:
         # Deconvolved with the confusion on 100 clean samples, a matrix is so wrong that it ranks worse than none:

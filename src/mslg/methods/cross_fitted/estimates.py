@@ -134,7 +134,7 @@ def estimated_noise(
     total = averaged([total])[0]
     shifted = evidence_of_shift(clean, total / total.sum())
     matrix, found = expectation_maximisation(pieces, start, shares, shifted)
-    if (pairs := samples.pairs()) is not None:
+    if (pairs := samples.pairs()) is not None and samples.tell_of_all(len(start)):
         matrix = smoothed_by_best_prior(*pairs, len(start), matrix)[0]
     return matrix, shifted * (found / shares).log()
 
@@ -174,10 +174,10 @@ def noise_from_tables(
 
 
 def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
-    """Where expectation maximisation starts: counted on samples with both labels; without any, the mean prediction, by
-    networks of given labels, for the clean samples of each class."""
+    """Where expectation maximisation starts: counted on samples with both labels; without enough of them, the mean
+    prediction, by networks of given labels, for the clean samples of each class."""
     pairs = samples.pairs()
-    if pairs is not None:
+    if pairs is not None and samples.tell_of_all(classes):
         return smooth(count(*pairs, classes), None)
     expected = torch.zeros(classes, classes, dtype=torch.float64)
     return smooth(expected.index_add_(0, samples.label, predicted.double()), 0.0)

@@ -92,12 +92,14 @@ class FoldNetworks(SingleNetwork):
     def keep_if_best(self, name: str, data: Splits) -> None:
         """Keep the networks of a group as they are now if they predict the clean samples, out of fold, better than ever
         before: trained for longer, they may memorise wrong labels."""
-        samples, loss = data.unbiased_clean, 0.0  # without clean samples nothing can be said, and the last is kept
-        if samples is not None:
+        samples = data.unbiased_clean
+        if samples is not None and samples.tell_of_all(self.task.classes):
             loss = broadcast_object(calibrated_loss(self.predict_clean(name, data, samples), samples.label))
-        if samples is None or loss < self.least[name]:
+            if loss >= self.least[name]:
+                return
             self.least[name] = loss
-            self.get_submodule(f"{name}_best").load_state_dict(self.group(name).state_dict())
+        # Otherwise nothing can be said, and the last is kept.
+        self.get_submodule(f"{name}_best").load_state_dict(self.group(name).state_dict())
 
     def go_back_to_best(self, name: str) -> None:
         """Make the networks of a group what they were at their best."""
