@@ -39,7 +39,7 @@ from mslg.training.loop import Position, train
 from mslg.training.method import Task
 from mslg.training.prediction_history import PredictionHistory
 from tests.support.blobs import blobs, small_network
-from tests.support.slow_matrix import slowly_smoothed
+from tests.support.slow_matrix import slow_columns, slowly_smoothed
 
 T4 = torch.full((4, 4), 0.1, dtype=torch.float64).fill_diagonal_(0.7)
 LOPSIDED = torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], dtype=torch.float64)
@@ -140,6 +140,11 @@ def trained(source: Source, clean: Any, **settings: Any) -> tuple[CrossEntropy, 
     return method, data, position.history
 
 
+def by_columns(log_columns: Tensor) -> Posterior:
+    """Bayes' rule with these log T[·, given]."""
+    return replace(bayes_rule(torch.eye(len(log_columns))), log_columns=log_columns)
+
+
 def verified(samples: int, seed: int = 0, sharpness: float = 2.0) -> VerifiedSamples:
     return VerifiedSamples(*drawn(samples, T4, sharpness, seed), torch.arange(samples))
 
@@ -192,7 +197,7 @@ def test_the_weights_come_from_held_out_samples_and_the_matrix_from_the_others()
     weighed = fitted(method, data, history)
     assert weighed.basis == "pairs"
     found = weighed.posterior
-    plain = bayes_rule(slowly_smoothed(count(*data.pairs, 4)))
+    plain = by_columns(slow_columns(count(*data.pairs, 4)))
     assert torch.allclose(found.log_columns, plain.log_columns)
     batches = [*data.in_order(data.select), *data.in_order(data.report)]
     with torch.no_grad():
@@ -213,7 +218,7 @@ def test_without_a_held_out_part_the_steering_samples_must_do() -> None:
     weighed = fitted(method, data, history)
     steering = verified_samples(method, data, (data.clean,))
     assert steering is not None
-    expected = bayes_rule(slowly_smoothed(count(*data.pairs, 4))).fit(steering)
+    expected = by_columns(slow_columns(count(*data.pairs, 4))).fit(steering)
     assert torch.allclose(weighed.posterior.weights, expected.weights, atol=1e-6)
     assert (weighed.basis, weighed.held_out, weighed.log_odds) == ("none", None, None), "its worth is unknown"
 
@@ -284,7 +289,7 @@ def test_the_odds_of_a_held_out_sample_come_from_the_others() -> None:
     held_out, pairs = verified(60), (given[:132], true[:132])
     weighed = fit_posterior(of_arrays(given, probs), Evidence(held_out, pairs))
     assert weighed.log_odds is not None
-    rule = replace(bayes_rule(slowly_smoothed(count(*pairs, 4))), floor=weighed.posterior.floor)
+    rule = replace(by_columns(slow_columns(count(*pairs, 4))), floor=weighed.posterior.floor)
     fold = held_out.folds()
     assert fold.bincount().tolist() == [60 // FOLDS] * FOLDS
     for place in range(0, 60, 7):

@@ -33,3 +33,17 @@ def slowly_smoothed(counts: Tensor) -> Tensor:
     best = max(STRENGTHS, key=likelihood)
     rows = [[(n[k][j] + best * prior(k, j)) / (sum(n[k]) + best) for j in classes] for k in classes]
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def slow_columns(counts: Tensor) -> Tensor:
+    """(classes, classes) log T[·, j] in row j, where the matrix counts as much as there are wrong labels among those
+    counted, and one that treats all classes alike as much as there are classes."""
+    smoothed, classes = slowly_smoothed(counts), len(counts)
+    right, all_ = float(counts.diagonal().sum()), float(counts.sum())
+    stay, weight = (right + 1) / (all_ + 2), (all_ - right) / (all_ - right + classes)
+    found = torch.empty(classes, classes, dtype=torch.float64)
+    for k in range(classes):
+        for j in range(classes):
+            alike = stay if k == j else (1 - stay) / (classes - 1)
+            found[j, k] = weight * math.log(max(1e-6, float(smoothed[k, j]))) + (1 - weight) * math.log(alike)
+    return found

@@ -94,10 +94,13 @@ class Calibration:
     def length_for_f1(self, log_odds: Tensor) -> int:
         """The depth at which precision and recall are best balanced: of the highest expected F1. Log odds in descending
         order."""
-        depths = _edges(len(log_odds), [])[1:]
-        wrong = self.expected_precision(log_odds, depths.tolist()).mean(0) * depths
-        all_wrong = float(self.share.mean()) * len(log_odds)
-        return int(depths[(2 * wrong / (depths + all_wrong)).argmax()])
+        edges, share = _edges(len(log_odds), []), float(self.share.mean())
+        wrong = self.draws(_bin_means(log_odds, edges)).mean(0)
+        # Where hardly anything tells labels apart, F1 would be best with all of them.
+        likelier = int((wrong > share).sum())
+        depths, so_far = edges[1:], (wrong * edges.diff()).cumsum(0)
+        f1 = 2 * so_far / (depths + share * len(log_odds))
+        return int(depths[f1[:likelier].argmax()]) if likelier else 0
 
     def expected_precision(self, log_odds: Tensor, depths: list[int]) -> Tensor:
         """(draws, depths) the expected fraction of wrong labels down to each depth."""
