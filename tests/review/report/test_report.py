@@ -12,6 +12,7 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 
 from mslg.review.report import write_report
 from mslg.review.report.embedded_json import embed_json
-from mslg.review.report.findings import flag_words, flagged_verb
+from mslg.review.report.findings import flag_words, flagged_verb, headline
 from mslg.review.report.render import render
 from mslg.review.report.report_data import read_report_data
 from tests.support.run_folders import CLASSES, HOSTILE, STATEMENTS, picture, run_folder
@@ -105,6 +106,20 @@ def test_precision_is_stated_only_where_the_number_of_wrong_labels_is(tmp_path: 
 )
 def test_a_number_that_was_asked_for_does_not_look_wrong(settings: dict[str, Any], words: str) -> None:
     assert f"{flagged_verb(settings)}: {flag_words(settings)}" == words
+
+
+@pytest.mark.parametrize("basis", ["pairs", "injected"])
+def test_why_nothing_is_flagged_at_a_false_discovery_rate(basis: str) -> None:
+    errors = {**STATEMENTS["label_errors"], "basis": basis, "fdr": 0.1, "flagged": {"depth": 0, "why": "no label is"}}
+    run: Any = SimpleNamespace(
+        summary={"label_errors": errors},
+        config={"train": {"fdr": 0.1}},
+        labels=SimpleNamespace(flagged=0, samples=60),
+        cards=SimpleNamespace(audit=[]),
+    )
+    told = " ".join(headline(run).sentences)
+    assert "No label is." in told
+    assert "None are flagged: as many" not in told
 
 
 def test_cards_hold_what_the_run_kept(tmp_path: Path) -> None:

@@ -97,11 +97,12 @@ def headline(run: ReportData) -> Headline:
         if not found:
             title = f"How many of these {all_:,} labels are wrong is unknown"
             unknown = f"None is flagged, which does not mean that all are right. {unknown.rpartition('. ')[2]}"
+            warnings += filter(None, [_why_none_flagged(errors)])
         return Headline(title, [*warnings, *([worth] if worth else [])], unknown)
     count = errors["count"]
     sentences = [f"{found:,} are flagged: {flag_words(settings)}."]
     if not found:
-        sentences = [f"None are flagged: {flag_words(settings)}."]
+        sentences = [_why_none_flagged(errors) or f"None are flagged: {flag_words(settings)}."]
     if count.get("low") is not None:
         sentences[0] = f"90 % interval: {count['low']:,.0f} to {count['high']:,.0f}. {sentences[0]}"
     flagged = errors.get("flagged") or {}
@@ -112,6 +113,11 @@ def headline(run: ReportData) -> Headline:
     sentences.append(f"{BASES['pairs'].format(format(errors.get('samples') or 0, ','))}.".capitalize())
     title = f"About {count['estimate']:,.0f} of {all_:,} labels are wrong"
     return Headline(title, [*warnings, *sentences])
+
+
+def _why_none_flagged(errors: Mapping[str, Any]) -> str:
+    why = str((errors.get("flagged") or {}).get("why", ""))
+    return f"{why[:1].upper()}{why[1:]}." if why else ""
 
 
 def _is_auto(run: ReportData) -> bool:
