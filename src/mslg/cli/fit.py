@@ -286,6 +286,9 @@ def _print_summary(result: Any, output: Path) -> None:
         )
     if not any(clean.values()):
         print("without clean samples, the list is the network's guess about its own training data", file=sys.stderr)
+    if "memorised_unknown" in result.summary:
+        why = result.summary["memorised_unknown"]
+        print(f"whether the network has memorised wrong labels is unknown: {why}", file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     settings = read_config(output)["train"]
     why = result.summary["label_errors"].get("flagged", {}).get("why")

@@ -65,8 +65,8 @@ def why_none_flagged(fdr: float, clean: int, share: float, first: Mapping[str, f
         first: the estimated precision of the top of the list, with its depth.
     """
     told = (
-        f"no label is flagged: by {clean:,} clean samples, about {_share(first)} of the {first['depth']:,} worst labels "
-        f"are wrong, and a false discovery rate of {fdr:g} takes {100 * (1 - fdr):.0f} %"
+        f"no label is flagged: by {clean:,} clean samples, about {_share(first)} of the {first['depth']:,} worst "
+        f"labels are wrong, and a false discovery rate of {fdr:g} takes {100 * (1 - fdr):.0f} %"
     )
     more = TOGETHER * math.ceil((ENOUGH_WRONG / max(share, 1e-3) - clean) / TOGETHER)
     advice = f"check about {more:,} more random samples"

@@ -175,6 +175,8 @@ def missing(run: ReportData) -> list[str]:
     errors = summary.get("label_errors") or {}
     if not is_stated(run):
         found.append(f"how many labels are wrong in total: {why_unknown(errors)}")
+    if why := summary.get("memorised_unknown"):
+        found.append(f"whether the network has memorised wrong labels: {why}")
     of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls") and not of_issues:
