@@ -16,6 +16,8 @@ from .evidence import Evidence
 
 # benchmarks/memorisation.py, 48 runs on digits and CIFAR-10 features: 17 of 18 that give at least half of their wrong
 # labels back are above (.85 to 1; one has .62), none of the 30 others is (at most .67).
+# With 100 clean samples, none held out: of 69 runs that do, 50 are warned of, 18 are said to be unknown, 1 is passed
+# over; of 59 that do not, none, 2 and 57.
 MOST = 0.8  # of the labels that a network would get wrong if they were new, those that it agrees with all the same
 # There, all of the 30 but one (1.05, at 70 % noise) are below (at most .83).
 NEAR_CHANCE = 0.95  # of the loss of a network that gives all classes the same probability
