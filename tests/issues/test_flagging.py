@@ -10,7 +10,7 @@ import torch
 from mslg.issues.evidence import Evidence, Predictions, VerifiedSamples
 from mslg.issues.flagging import Flagging
 from mslg.issues.ranked_list import LabelIssues, rank_labels
-from mslg.issues.statement import statement
+from mslg.issues.statement import statement, why_none_flagged
 
 
 def issues(flagging: Flagging) -> LabelIssues:
@@ -116,3 +116,5 @@ def test_why_nothing_is_flagged() -> None:
         )
         sentences = statement(told, samples=2000, flagged=0)
         assert sum(sentence.startswith("No label is flagged: by ") for sentence in sentences) == 1
+    first = {"depth": 10, "estimate": 0.95, "low": 0.8, "high": 1.0}
+    assert "for none of the worst labels is another class likelier" in why_none_flagged(0.1, 100, 0.2, first)

@@ -291,10 +291,11 @@ def _print_summary(result: Any, output: Path) -> None:
         print(f"whether the network has memorised wrong labels is unknown: {why}", file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     settings = read_config(output)["train"]
-    why = result.summary["label_errors"].get("flagged", {}).get("why")
-    told = f"{issues:,} of {samples:,} labels {flagged_verb(settings)}: {flag_words(settings)}"
+    errors = result.summary["label_errors"]
+    why = errors.get("flagged", {}).get("why")
+    told = f"{issues:,} of {samples:,} labels {flagged_verb(settings)}: {flag_words(settings, errors['basis'])}"
     print(told if why is None else in_cli_words(why), file=sys.stderr)
-    for line in _error_rate(result.summary["label_errors"], issues, flagged_verb(settings), output):
+    for line in _error_rate(errors, issues, flagged_verb(settings), output):
         print(line, file=sys.stderr)
     print(f"all labels, ranked from the worst: {output / 'labels.parquet'}", file=sys.stderr)
 

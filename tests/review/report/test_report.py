@@ -98,14 +98,18 @@ def test_precision_is_stated_only_where_the_number_of_wrong_labels_is(tmp_path: 
     ("settings", "words"),
     [
         ({}, "look wrong: those for which another class is likelier than the given one"),
-        ({"flag": "fdr=0.1"}, "look wrong: as many as possible with an estimated false discovery rate below 0.1"),
-        ({"fdr": 0.2}, "look wrong: as many as possible with an estimated false discovery rate below 0.2"),
+        (
+            {"flag": "fdr=0.1"},
+            "look wrong: those with a likelier class, at an estimated false discovery rate below 0.1",
+        ),
+        ({"fdr": 0.2}, "look wrong: those with a likelier class, at an estimated false discovery rate below 0.2"),
         ({"flag": "expected"}, "are flagged: as many as are estimated to be wrong"),
         ({"flag": 500}, "are flagged: as many as you asked for"),
     ],
 )
 def test_a_number_that_was_asked_for_does_not_look_wrong(settings: dict[str, Any], words: str) -> None:
     assert f"{flagged_verb(settings)}: {flag_words(settings)}" == words
+    assert ("rough estimate" in flag_words(settings, "injected")) == ("estimated" in words)
 
 
 @pytest.mark.parametrize("basis", ["pairs", "injected"])
@@ -119,7 +123,7 @@ def test_why_nothing_is_flagged_at_a_false_discovery_rate(basis: str) -> None:
     )
     told = " ".join(headline(run).sentences)
     assert "No label is." in told
-    assert "None are flagged: as many" not in told
+    assert "None are flagged: those" not in told
 
 
 def test_cards_hold_what_the_run_kept(tmp_path: Path) -> None:

@@ -130,16 +130,17 @@ def flagged_verb(settings: Mapping[str, Any]) -> str:
     return "look wrong" if by_evidence or str(settings["flag"]).startswith("fdr=") else "are flagged"
 
 
-def flag_words(settings: Mapping[str, Any]) -> str:
-    """What the number of flagged labels means, by the settings `flag` and `fdr`."""
+def flag_words(settings: Mapping[str, Any], basis: str = "pairs") -> str:
+    """What the number of flagged labels means, by the settings `flag` and `fdr` and the basis of the estimate."""
     flag, fdr = settings.get("flag"), settings.get("fdr")
+    roughly = " (a rough estimate: no clean sample has a given label)" if basis == "injected" else ""
     if fdr is not None or str(flag).startswith("fdr="):
         rate = fdr if fdr is not None else str(flag)[4:]
-        return f"as many as possible with an estimated false discovery rate below {rate}"
+        return f"those with a likelier class, at an estimated false discovery rate below {rate}{roughly}"
     if flag == "expected":
-        return "as many as are estimated to be wrong"
+        return f"as many as are estimated to be wrong{roughly}"
     if flag == "balanced":
-        return "as many as give the best F1 score"
+        return f"as many as give the best F1 score{roughly}"
     if flag not in (None, "likelier"):
         return "as many as you asked for"
     return "those for which another class is likelier than the given one"
