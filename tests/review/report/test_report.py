@@ -79,8 +79,12 @@ def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
 
 def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
     page = page_of(
-        run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
+        run_folder(
+            tmp_path / "run",
+            summary={"comparison": {"verdict": "not compared: too few", "controls": []}, "memorised_unknown": "it is"},
+        )
     )
+    assert "whether the network has memorised wrong labels: it is" in page.text
     assert "30 of 60 labels look wrong" in page.text
     assert "how many labels are wrong in total: that takes clean samples with given and verified labels" in page.text
     assert "whether simpler training would have done as well: too few" in page.text
