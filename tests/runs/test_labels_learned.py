@@ -58,8 +58,8 @@ def test_moves_are_counted_entry_by_entry(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found["moved"], found["changed_class"]) == (sum(move > 0.1 for move in moves), changed)
     assert changed > 0
     assert found["sentence"] == (
-        f"labels learned: {found['moved']} of 240 moved by more than 0.1 from their start (mean {found['mean']:.2g}, "
-        f"total variation), {changed} changed class"
+        f"soft labels, for training: {found['moved']} of 240 moved by more than 0.1 (mean {found['mean']:.2g}, total "
+        f"variation), {changed} changed class; which given labels are flagged is decided afterwards, by all evidence"
     )
     monkeypatch.setattr("mslg.data.sample_table.PIECE", 7)
     assert labels_learned(method, torch.arange(240), records) == pytest.approx(found)
@@ -79,7 +79,7 @@ def test_the_reason_why_no_label_has_moved() -> None:
 @pytest.mark.parametrize("name", ["elr", "joint-optimization", "pencil", "cross-fitted"])
 def test_every_method_with_soft_labels_learns_some(name: str) -> None:
     faster = {"label_rate": 10.0} if name == "pencil" else {}  # six epochs are few
-    assert sentence(name, **faster).startswith("labels learned: ")
+    assert sentence(name, **faster).startswith("soft labels, for training: ")
 
 
 @pytest.mark.parametrize("prior", ["given", "matrix"])

@@ -286,10 +286,16 @@ def _print_summary(result: Any, output: Path) -> None:
         )
     if not any(clean.values()):
         print("without clean samples, the list is the network's guess about its own training data", file=sys.stderr)
+    if "memorised_unknown" in result.summary:
+        why = result.summary["memorised_unknown"]
+        print(f"whether the network has memorised wrong labels is unknown: {why}", file=sys.stderr)
     issues, samples = result.summary["label_issues"], result.summary.get("training_samples", 0)
     settings = read_config(output)["train"]
-    print(f"{issues:,} of {samples:,} labels {flagged_verb(settings)}: {flag_words(settings)}", file=sys.stderr)
-    for line in _error_rate(result.summary["label_errors"], issues, flagged_verb(settings), output):
+    errors = result.summary["label_errors"]
+    why = errors.get("flagged", {}).get("why")
+    told = f"{issues:,} of {samples:,} labels {flagged_verb(settings)}: {flag_words(settings, errors['basis'])}"
+    print(told if why is None else in_cli_words(why), file=sys.stderr)
+    for line in _error_rate(errors, issues, flagged_verb(settings), output):
         print(line, file=sys.stderr)
     print(f"all labels, ranked from the worst: {output / 'labels.parquet'}", file=sys.stderr)
 
@@ -310,5 +316,5 @@ def _error_rate(stated: Mapping[str, Any], issues: int, verb: str, output: Path)
     if "estimate" in flagged:
         shares = [f"{100 * flagged[key]:.0f}" for key in ("estimate", "low", "high")]
         yield f"of those that {verb}, about {shares[0]} % are wrong ({shares[1]} to {shares[2]} %)"
-    if count["estimate"] > 1.5 * flagged["depth"]:
+    if count["estimate"] > 1.5 * flagged["depth"] and "why" not in flagged:
         yield "to flag as many as are estimated to be wrong, pass --flag expected"

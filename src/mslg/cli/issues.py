@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .words import in_cli_words
+
 
 def issues(
     labels: Annotated[
@@ -93,7 +95,7 @@ def issues(
     if as_json:
         print(json.dumps({"run": str(run.path), **found.summary, "warnings": found.warnings}, ensure_ascii=False))
         return
-    print(found.statement, file=sys.stderr)
+    print(in_cli_words(found.statement), file=sys.stderr)
     print(f"labels: {run.path / 'labels.parquet'}", file=sys.stderr)
     if page is not None:
         print(f"report: {page}", file=sys.stderr)

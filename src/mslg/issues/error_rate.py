@@ -27,7 +27,7 @@ from ..data.sample_table import pieces
 from ..runtime.seeds import generator, numpy_generator
 from .evidence import Evidence, Predictions
 from .posterior import FEWEST, Basis, FittedPosterior
-from .statement import PER_CLASS, TOO_FEW_PER_CLASS
+from .statement import PER_CLASS, TOO_FEW_PER_CLASS, why_none_flagged
 from .wrong_share import class_weights, share_from_pairs, share_from_predictions
 
 DRAWS = 300
@@ -142,13 +142,18 @@ class ErrorRate:
         if self.calibration is None or not len(log_odds):
             return about
         share, depths, number = self.calibration.wrong_share(self.samples), _depths(len(log_odds)), int(flagged.sum())
-        precision = zip(depths, self.calibration.precision(log_odds, depths), strict=True)
-        of_flagged = self.calibration.precision(log_odds[flagged], [number])[0].as_json() if number else {}
+        intervals = zip(depths, self.calibration.precision(log_odds, depths), strict=True)
+        precision = [{"depth": depth, **interval.as_json()} for depth, interval in intervals]
+        of_flagged: dict[str, Any] = {}
+        if number:
+            of_flagged = self.calibration.precision(log_odds[flagged], [number])[0].as_json()
+        elif fdr is not None:
+            of_flagged = {"why": why_none_flagged(fdr, self.held_out, share.estimate, precision[0])}
         return {
             **about,
             "share": share.as_json(),
             "count": share.as_json(self.samples),
-            "precision": [{"depth": depth, **interval.as_json()} for depth, interval in precision],
+            "precision": precision,
             "flagged": {"depth": number, **of_flagged},
         }
 

@@ -107,7 +107,8 @@ def rank_labels(
     Args:
         predictions: of the samples whose labels are ranked.
         evidence: what is verified.
-        fdr: flag as many labels as possible while the expected fraction of right ones among them stays below it.
+        fdr: of the worst labels, as many as keep the expected fraction of right ones among them below it, flag those
+            for which another class is likelier.
         flag: without `fdr`, which labels are flagged: those for which another class is "likelier"; the "expected"
             number of wrong ones; the number with the best "balanced" precision and recall (their harmonic mean, F1);
             or this many. What rests on an error rate falls back to "likelier" where none can be estimated.

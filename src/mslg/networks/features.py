@@ -46,6 +46,7 @@ PRETRAINED = {"torchvision": "DEFAULT", "timm": "DEFAULT", "packaged": "DEFAULT"
 HASHED = 100_000  # files: in larger sets path, size and time stand for the content, as reading all of it takes hours
 SAVED_EVERY = 5.0  # seconds of computing that a kill may cost
 MEASURED = 4  # batches that the estimate of the time rests on
+BRIEF = 10.0  # seconds that are not worth announcing
 ON_CPU, ON_GPU = 16, 128  # samples per forward pass: on a CPU, activations should fit into its cache
 
 
@@ -190,7 +191,7 @@ def _compute(
     # Images channel by channel in each pixel: a quarter faster on a CPU, with the same result but for rounding.
     network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     waiting: list[np.ndarray[Any, Any]] = []
-    done, saved, trial = 0, time.monotonic(), ThreadTrial()
+    done, saved, trial = 0, time.monotonic(), ThreadTrial(logging.DEBUG)
     measured: tuple[float, int] | None = None  # since when, and how many were done
 
     def save() -> None:
@@ -212,7 +213,8 @@ def _compute(
                     measured is not None and done - measured[1] == MEASURED * batch_size < len(positions) - measured[1]
                 ):
                     left = (time.monotonic() - measured[0]) / (done - measured[1]) * (len(positions) - done)
-                    log.info("plan: encoding takes %s", range_in_words(left / 1.5, 2 * left))
+                    if left > BRIEF:
+                        log.info("plan: encoding takes %s", range_in_words(left / 1.5, 2 * left))
                 if time.monotonic() - saved > SAVED_EVERY:
                     save()
                     saved = time.monotonic()

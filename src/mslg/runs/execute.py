@@ -246,8 +246,11 @@ def _judged(
     flagging = Flagging.parse(prepared.settings.train.flag, prepared.settings.train.fdr)
     issues = rank_training_labels(method, data, position.history, flagging=flagging)
     summary["label_errors"] = issues.error_rate_summary()
-    if (why := memorised(position.history, data, issues.evidence)) is not None:
-        summary["memorised"] = why
+    told = memorised(position.history, data, issues.evidence, method)
+    if told.warning is not None:
+        summary["memorised"] = told.warning
+    if told.unknown is not None:
+        summary["memorised_unknown"] = told.unknown
     if len(data.source.classes) <= SHOWN:
         summary["transition"] = issues.posterior.transition().tolist()
     summary["label_issues"] = int(issues.flagged.sum())

@@ -52,8 +52,9 @@ def labels_learned(method: Method, index: Tensor, records: Sequence[EpochRecord]
 def _sentence(found: dict[str, Any], method: Method, records: Sequence[EpochRecord]) -> str:
     if found["largest"] > STILL:
         return (
-            f"labels learned: {found['moved']:,} of {found['samples']:,} moved by more than {FAR} from their start "
-            f"(mean {found['mean']:.2g}, total variation), {found['changed_class']:,} changed class"
+            f"soft labels, for training: {found['moved']:,} of {found['samples']:,} moved by more than {FAR} (mean "
+            f"{found['mean']:.2g}, total variation), {found['changed_class']:,} changed class; which given labels are "
+            "flagged is decided afterwards, by all evidence"
         )
     if (reason := method.labels_fixed(len(records))) is None:
         reason = f"the largest move was {found['largest']:.1g} (total variation) because the step is too small"

@@ -44,11 +44,15 @@ def may_choose() -> bool:
 class ThreadTrial:
     """Times equal pieces of work, in turns with one thread and with all of them.
 
+    Args:
+        level: at which the choice is logged.
+
     Attributes:
         threads: the faster number, once it is `decided`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, level: int = logging.INFO) -> None:
+        self.level = level
         self.threads = torch.get_num_threads()
         self.seconds: dict[int, list[float]] = {self.threads: [], 1: []}
         self.decided = len(self.seconds) == 1 or not may_choose()
@@ -71,7 +75,8 @@ class ThreadTrial:
             mean = sum(self.seconds[self.threads][1:]) / ROUNDS
             self.decided, gain = True, mean / median(self.seconds[1][1:])
             if gain > 1 / CLEARLY:
-                log.info(
+                log.log(
+                    self.level,
                     "using 1 thread: in a few timed steps %.1f times as fast as %d (set OMP_NUM_THREADS to override)",
                     *(gain, self.threads),
                 )

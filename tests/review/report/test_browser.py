@@ -348,6 +348,24 @@ def test_without_storage_the_page_says_so_and_goes_on(browser: Any, report: str)
         assert len(decisions(window)) == 1
 
 
+@pytest.mark.parametrize("width", [1280, 820, 390, 340])
+@pytest.mark.parametrize("classes", [["cat", "dog"], ["a class with a long name", "another with a name as long"]])
+def test_the_buttons_are_in_one_row(browser: Any, tmp_path: Path, width: int, classes: list[str]) -> None:
+    folder = run_folder(tmp_path / "run", classes=classes, summary={})
+    with watched(browser, viewport={"width": width, "height": 800}) as window:
+        window.goto(f"{write_report(folder).as_uri()}#review")
+        boxes = [
+            button.bounding_box() for button in window.query_selector_all(".actions button") if button.is_visible()
+        ]
+        assert len(boxes) == 6
+        bar = window.query_selector(".actions").bounding_box()
+        assert all(bar["x"] <= box["x"] and box["x"] + box["width"] <= bar["x"] + bar["width"] for box in boxes)
+        if width < 500 or classes == ["cat", "dog"]:
+            assert len({round(box["y"]) for box in boxes}) == 1
+        for name in (f"Accept {classes[1]}"[:20], "Keep", "Other class…", "None of these", "Skip", "Undo"):
+            assert window.locator(".actions").get_by_role("button", name=name).count() == 1
+
+
 @pytest.mark.parametrize("width", [1280, 420])
 @pytest.mark.parametrize("kind", ["image", "text", "values"])
 def test_hostile_data_neither_runs_nor_breaks_the_page(browser: Any, tmp_path: Path, width: int, kind: str) -> None:

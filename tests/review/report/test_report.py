@@ -12,6 +12,7 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 
 from mslg.review.report import write_report
 from mslg.review.report.embedded_json import embed_json
-from mslg.review.report.findings import flag_words, flagged_verb
+from mslg.review.report.findings import flag_words, flagged_verb, headline
 from mslg.review.report.render import render
 from mslg.review.report.report_data import read_report_data
 from tests.support.run_folders import CLASSES, HOSTILE, STATEMENTS, picture, run_folder
@@ -78,8 +79,12 @@ def test_every_statement_of_a_run_is_told_in_words(tmp_path: Path) -> None:
 
 def test_what_a_run_cannot_tell_is_said(tmp_path: Path) -> None:
     page = page_of(
-        run_folder(tmp_path / "run", summary={"comparison": {"verdict": "not compared: too few", "controls": []}})
+        run_folder(
+            tmp_path / "run",
+            summary={"comparison": {"verdict": "not compared: too few", "controls": []}, "memorised_unknown": "it is"},
+        )
     )
+    assert "whether the network has memorised wrong labels: it is" in page.text
     assert "30 of 60 labels look wrong" in page.text
     assert "how many labels are wrong in total: that takes clean samples with given and verified labels" in page.text
     assert "whether simpler training would have done as well: too few" in page.text
@@ -97,14 +102,32 @@ def test_precision_is_stated_only_where_the_number_of_wrong_labels_is(tmp_path: 
     ("settings", "words"),
     [
         ({}, "look wrong: those for which another class is likelier than the given one"),
-        ({"flag": "fdr=0.1"}, "look wrong: as many as possible with an estimated false discovery rate below 0.1"),
-        ({"fdr": 0.2}, "look wrong: as many as possible with an estimated false discovery rate below 0.2"),
+        (
+            {"flag": "fdr=0.1"},
+            "look wrong: those with a likelier class, at an estimated false discovery rate below 0.1",
+        ),
+        ({"fdr": 0.2}, "look wrong: those with a likelier class, at an estimated false discovery rate below 0.2"),
         ({"flag": "expected"}, "are flagged: as many as are estimated to be wrong"),
         ({"flag": 500}, "are flagged: as many as you asked for"),
     ],
 )
 def test_a_number_that_was_asked_for_does_not_look_wrong(settings: dict[str, Any], words: str) -> None:
     assert f"{flagged_verb(settings)}: {flag_words(settings)}" == words
+    assert ("rough estimate" in flag_words(settings, "injected")) == ("estimated" in words)
+
+
+@pytest.mark.parametrize("basis", ["pairs", "injected"])
+def test_why_nothing_is_flagged_at_a_false_discovery_rate(basis: str) -> None:
+    errors = {**STATEMENTS["label_errors"], "basis": basis, "fdr": 0.1, "flagged": {"depth": 0, "why": "no label is"}}
+    run: Any = SimpleNamespace(
+        summary={"label_errors": errors},
+        config={"train": {"fdr": 0.1}},
+        labels=SimpleNamespace(flagged=0, samples=60),
+        cards=SimpleNamespace(audit=[]),
+    )
+    told = " ".join(headline(run).sentences)
+    assert "No label is." in told
+    assert "None are flagged: those" not in told
 
 
 def test_cards_hold_what_the_run_kept(tmp_path: Path) -> None:

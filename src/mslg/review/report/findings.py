@@ -97,11 +97,12 @@ def headline(run: ReportData) -> Headline:
         if not found:
             title = f"How many of these {all_:,} labels are wrong is unknown"
             unknown = f"None is flagged, which does not mean that all are right. {unknown.rpartition('. ')[2]}"
+            warnings += filter(None, [_why_none_flagged(errors)])
         return Headline(title, [*warnings, *([worth] if worth else [])], unknown)
     count = errors["count"]
     sentences = [f"{found:,} are flagged: {flag_words(settings)}."]
     if not found:
-        sentences = [f"None are flagged: {flag_words(settings)}."]
+        sentences = [_why_none_flagged(errors) or f"None are flagged: {flag_words(settings)}."]
     if count.get("low") is not None:
         sentences[0] = f"90 % interval: {count['low']:,.0f} to {count['high']:,.0f}. {sentences[0]}"
     flagged = errors.get("flagged") or {}
@@ -114,6 +115,11 @@ def headline(run: ReportData) -> Headline:
     return Headline(title, [*warnings, *sentences])
 
 
+def _why_none_flagged(errors: Mapping[str, Any]) -> str:
+    why = str((errors.get("flagged") or {}).get("why", ""))
+    return f"{why[:1].upper()}{why[1:]}." if why else ""
+
+
 def _is_auto(run: ReportData) -> bool:
     return bool(run.config.get("data", {}).get("clean") == "auto")
 
@@ -124,16 +130,17 @@ def flagged_verb(settings: Mapping[str, Any]) -> str:
     return "look wrong" if by_evidence or str(settings["flag"]).startswith("fdr=") else "are flagged"
 
 
-def flag_words(settings: Mapping[str, Any]) -> str:
-    """What the number of flagged labels means, by the settings `flag` and `fdr`."""
+def flag_words(settings: Mapping[str, Any], basis: str = "pairs") -> str:
+    """What the number of flagged labels means, by the settings `flag` and `fdr` and the basis of the estimate."""
     flag, fdr = settings.get("flag"), settings.get("fdr")
+    roughly = " (a rough estimate: no clean sample has a given label)" if basis == "injected" else ""
     if fdr is not None or str(flag).startswith("fdr="):
         rate = fdr if fdr is not None else str(flag)[4:]
-        return f"as many as possible with an estimated false discovery rate below {rate}"
+        return f"those with a likelier class, at an estimated false discovery rate below {rate}{roughly}"
     if flag == "expected":
-        return "as many as are estimated to be wrong"
+        return f"as many as are estimated to be wrong{roughly}"
     if flag == "balanced":
-        return "as many as give the best F1 score"
+        return f"as many as give the best F1 score{roughly}"
     if flag not in (None, "likelier"):
         return "as many as you asked for"
     return "those for which another class is likelier than the given one"
@@ -169,6 +176,8 @@ def missing(run: ReportData) -> list[str]:
     errors = summary.get("label_errors") or {}
     if not is_stated(run):
         found.append(f"how many labels are wrong in total: {why_unknown(errors)}")
+    if why := summary.get("memorised_unknown"):
+        found.append(f"whether the network has memorised wrong labels: {why}")
     of_issues = "issues" in run.config  # found from another model's probabilities: there was no training
     comparison = summary.get("comparison") or {}
     if not comparison.get("controls") and not of_issues:
