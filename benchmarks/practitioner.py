@@ -30,6 +30,7 @@ LEDGER = Path(__file__).parent / "results" / "practitioner.jsonl"
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 PAIRS = {0: 2, 2: 0, 1: 9, 9: 1, 3: 5, 5: 3, 4: 7, 7: 4, 6: 3, 8: 0}
 NOISES = ("human", "human-40", "pairs-40", "features-40")
+DEPTHS = (50, 200, 500, 1000)  # of which the stated precision is judged
 # The most telling ones first: a run may be cut short.
 CLEAN = (
     ("none", 0),
@@ -136,6 +137,17 @@ def run_mslg(work: Path, verified: Path | None, true: np.ndarray) -> dict[str, A
         count = stated["count"]
         found["stated"] = [count["low"], count["estimate"], count["high"]]
         found["covered"] = bool(count["low"] <= found["wrong"] <= count["high"])
+        wrong = (given != true[place])[np.argsort(labels["rank"].to_numpy())]
+        found["precision_stated"] = [  # of the first N: low, high, and the truth
+            [
+                each["depth"],
+                round(each["low"], 4),
+                round(each["high"], 4),
+                round(float(wrong[: each["depth"]].mean()), 4),
+            ]
+            for each in stated["precision"]
+            if each["depth"] in DEPTHS
+        ]
     return {**found, "seconds": seconds, "places": place}
 
 

@@ -89,6 +89,14 @@ def _stated(cells: list[dict[str, Any]]) -> list[str]:
             f"90 % interval that missed the truth in {len(missed)}{which}. Elsewhere none is stated.",
         )
         found.append(prose(*words))
+    depths: dict[int, list[bool]] = {}
+    for depth, low, high, truth in (each for cell in stated for each in cell.get("precision_stated", [])):
+        depths.setdefault(depth, []).append(low <= truth <= high)
+    if depths:
+        each = ", ".join(f"{depth:,}: {sum(held)} of {len(held)}" for depth, held in sorted(depths.items()))
+        found.append(
+            prose("How many of the first N labels are wrong is stated too; 90 % intervals that held,", f"{each}.")
+        )
     words = (
         f"From the command to the list, with features cached: {statistics.median(seconds):.0f} s (median of",
         f"{len(seconds)} runs on a shared machine, at most {max(seconds):.0f} s).",
