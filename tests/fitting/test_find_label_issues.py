@@ -230,3 +230,24 @@ def test_the_folder_is_a_run(tmp_path: Path) -> None:
         mslg.export(run, to="onnx")
     with pytest.raises(FileExistsError, match="already exists"):
         CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "flagged"),
+    [(["--flag", "7"], 7), (["--fdr", "0.2"], None), (["--flag", "fdr=0.2"], None)],
+)
+def test_how_many_are_flagged_is_said_as_in_fit(tmp_path: Path, words: list[str], flagged: int | None) -> None:
+    probs, given, true = world(300)
+    np.save(tmp_path / "l.npy", given)
+    np.save(tmp_path / "p.npy", probs)
+    checked = partly(true, 100)
+    np.save(tmp_path / "v.npy", checked)
+    files = ["--pred-probs", str(tmp_path / "p.npy"), "--verified", str(tmp_path / "v.npy")]
+    command = ["issues", str(tmp_path / "l.npy"), *files, "-o", str(tmp_path / "run"), "--no-report", *words]
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    rows = find_label_issues(given, probs, verified=checked, fdr=0.2).labels
+    expected = int(rows["is_label_issue"][checked < 0].sum())
+    assert expected > 0
+    assert pd.read_parquet(tmp_path / "run" / "labels.parquet")["is_label_issue"].sum() == (flagged or expected)
+    with pytest.raises(ValueError, match="allowed are likelier, balanced, expected, fdr=0.1"):
+        CliRunner().invoke(app, [*command, "--force", "--flag", "lots"], catch_exceptions=False)

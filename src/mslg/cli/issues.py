@@ -34,12 +34,10 @@ def issues(
         Path | None, typer.Option(help="Embeddings, .npy: similar samples, duplicates, samples of no class.")
     ] = None,
     classes: Annotated[str | None, typer.Option(help="Class of each column of unnamed probabilities: a,b,c.")] = None,
-    fdr: Annotated[
-        float | None, typer.Option(help="Flag as many labels as possible with a false discovery rate below this.")
-    ] = None,
+    fdr: Annotated[float | None, typer.Option(help="The same as --flag fdr=…: a false discovery rate.")] = None,
     flag: Annotated[
-        str, typer.Option(help="Which labels are flagged without --fdr: balanced, expected, likelier, or a number.")
-    ] = "balanced",
+        str | None, typer.Option(help="Which labels are flagged: balanced (default), expected, likelier, fdr=0.1, 500.")
+    ] = None,
     annotators: Annotated[
         bool,
         typer.Option(
@@ -64,7 +62,7 @@ def issues(
 
     mslg issues photos --pred-probs a.parquet --pred-probs b.parquet --features embeddings.npy -o runs/photos
 
-    mslg issues labels.npy --pred-probs probs.npy -o runs/mine --fdr 0.1
+    mslg issues labels.npy --pred-probs probs.npy -o runs/mine --flag fdr=0.1
 
     mslg issues votes.csv --annotators --pred-probs probs.npy --verified checked.csv -o runs/votes
     """
@@ -76,8 +74,10 @@ def issues(
         raise FileExistsError(f"{output} already exists; choose another name, or replace it with --force")
 
     from ..fitting.find_label_issues import find_label_issues
+    from ..issues.flagging import Flagging
 
-    options: dict[str, Any] = {"fdr": fdr, "flag": _flag(flag), "root": root, "annotators": annotators}
+    flagging = Flagging.parse("balanced" if flag is None and fdr is None else flag, fdr)
+    options: dict[str, Any] = {"fdr": flagging.fdr, "flag": flagging.flag, "root": root, "annotators": annotators}
     found = find_label_issues(
         labels,
         pred_probs or None,
@@ -100,11 +100,3 @@ def issues(
     if page is not None:
         print(f"report: {page}", file=sys.stderr)
 
-
-def _flag(text: str) -> Any:
-    if text.isdigit():
-        return int(text)
-    from ..registry import expect_name
-
-    expect_name("value of --flag", text, ["balanced", "expected", "likelier"])
-    return text
