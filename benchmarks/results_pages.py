@@ -117,6 +117,7 @@ def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path)
         "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
     parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
+    parts += scorecard.beyond(sweeps["features"])
     names = ("features", "ablations", "clean-samples")
     claims = paper_claims.section(*(sweeps[name] for name in names), memorised)
     tables = ["## The tables", "\n".join(lines), about]
