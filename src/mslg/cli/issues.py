@@ -99,4 +99,3 @@ def issues(
     print(f"labels: {run.path / 'labels.parquet'}", file=sys.stderr)
     if page is not None:
         print(f"report: {page}", file=sys.stderr)
-
