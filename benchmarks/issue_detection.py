@@ -3,7 +3,6 @@
     python benchmarks/issue_detection.py --root DATA     # writes benchmarks/results/issue_detection.json
 
 All three may use the same 1,000 clean samples (digits: 200). Ours: the issue list of a run of the default method.
-`human` are labels by people.
 cleanlab: `find_label_issues` with probabilities of five networks, each trained on four fifths of the noisy samples and
 on the clean ones and asked about the last fifth; the issues it finds come first in its order, the others follow by its
 label quality scores. Loss: one network trained on noisy and clean samples together, its loss on each given label.
@@ -29,7 +28,6 @@ SETS = [
     "features uniform 0.4",
     "features pair 0.4",
     "features feature-dependent 0.4",
-    "features human 0.09",
     "digits uniform 0.4",
     "digits pair 0.4",
 ]
@@ -84,7 +82,8 @@ def cell(job: tuple[str, int], *, root: str, cache: Path) -> dict[str, Any]:
     rows["loss"] = measured(-np.log(probs[np.arange(len(given)), given] + 1e-12), probs.argmax(1), given, true)
 
     begun = time.perf_counter()
-    clean = torch.cat([part.index for part in (data.clean, data.select, data.report)])
+    parts = [part for part in (data.clean, data.select, data.report) if part is not None]
+    clean = torch.cat([part.index for part in parts])
     verified = source.at(clean).with_label(source.verified_label[clean])
     fold = np.random.default_rng(seed).permutation(len(index)) % FOLDS
     probs = np.zeros((len(index), len(classes)))

@@ -19,7 +19,7 @@ DIGITS: dict[str, Any] = {"epochs": 30, "batch_size": 64, "learning_rate": 0.05}
 def settings(
     name: str, seed: int, *, root: str, cache: Path, clean: int, clean_from: str | None = None, method: str = "mslg"
 ) -> Any:
-    """The recipe of a run on one of them: `features uniform 0.4`, `digits pair 0.4`, `features human 0.09`, …"""
+    """The recipe of a run on one of them: `features uniform 0.4`, `digits pair 0.4`"""
     from mslg.runs.recipes import checked
 
     data, kind, rate = name.split()
@@ -29,8 +29,6 @@ def settings(
     if kind == "feature-dependent-released":
         noise = {"probabilities": f"{root}/cifar10_student_probs.npy"}
     table: dict[str, Any] = {"noise": kind, "rate": float(rate), "clean": clean, "reveal_noise": False}
-    if kind == "human":
-        table = {"labels": str(human_labels(Path(root), cache)), "clean": clean}
     if clean_from is not None:
         table["clean_from"] = clean_from
     if data == "digits":
@@ -43,21 +41,6 @@ def settings(
         }
     chosen["data"] |= table
     return checked({**chosen, "method": {"name": method}, "noise": noise, "train": {**chosen["train"], "seed": seed}})
-
-
-def human_labels(root: Path, cache: Path) -> Path:
-    """People's labels of CIFAR-10's training images, as a file that a run can read."""
-    import numpy as np
-    import pandas as pd
-
-    from mslg.data.readers.cifar10_features import NAMES
-
-    path = cache / "human.parquet"
-    if not path.exists():
-        labels = np.load(root / "cifar10_human_aggregate.npy").astype(int)
-        ids = [f"train-{number}" for number in range(len(labels))]
-        pd.DataFrame({"id": ids, "label": [NAMES[label] for label in labels]}).to_parquet(path)
-    return path
 
 
 def run(recipe: Any, **options: Any) -> Any:
