@@ -67,6 +67,11 @@ def test_a_request_larger_than_any_review_is_refused(server: ReviewServer) -> No
     assert ask(server, "POST", "/decisions", **headers)[0] == 413
 
 
+def test_a_port_that_is_taken_is_named(server: ReviewServer, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"port {server.port} of 127.0.0.1 cannot be used .*; choose another"):
+        server_of(tmp_path / "check", port=server.port)
+
+
 def test_several_windows_lose_nothing(server: ReviewServer) -> None:
     names = list(server.labels)
     threads = [

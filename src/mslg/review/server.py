@@ -58,9 +58,12 @@ class ReviewServer:
         """
         self._sockets: dict[int, Any] = {}
         app = Request.application(self._answer)
-        self._server = create_server(
-            app, map=self._sockets, host=HOST, port=port, max_request_body_size=LARGEST, ident=None
-        )
+        settings = {"host": HOST, "port": port, "max_request_body_size": LARGEST, "ident": None}
+        try:
+            self._server = create_server(app, map=self._sockets, **settings)
+        except OSError as error:
+            why = f"port {port} of {HOST} cannot be used ({error.strerror}); choose another, or 0 for any free one"
+            raise OSError(why) from error
         self.port = int(self._server.effective_port)
         self.token = secrets.token_urlsafe(24)
         self.audit = frozenset(audit)
