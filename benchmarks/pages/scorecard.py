@@ -7,8 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mslg.sweeps.table import Difference
+
 from .robustness import RIVALS, Row, cells, grouped, rows
-from .sweep import Sweep
+from .sweep import Sweep, read
 from .words import listed, prose
 
 NAME = "scorecard.svg"
@@ -138,23 +140,23 @@ def sections(results: Path) -> list[str]:
     ]
 
 
-def beyond(features: Sweep) -> list[str]:
-    """The default on many samples in few epochs: against the better of two controls in each column."""
+def on_features(features: Sweep) -> list[Difference]:
+    """The default on many samples in few epochs, in every column: minus the better of two controls."""
     against = [features.minus("default", control) for control in ("cross-entropy", "gold-correction")]
-    worst = {
-        column: min((each[column] for each in against), key=lambda found: found.mean)
-        for column in against[0].keys() & against[1].keys()
-    }
-    if not worst:
+    columns = [column for column in against[0] if column in against[1]]
+    return [min((each[column] for each in against), key=lambda found: found.mean) for column in columns]
+
+
+def beyond(features: Sweep) -> list[str]:
+    """What the suite does not show."""
+    found = on_features(features)
+    if not found:
         return []
-    signs = {
-        sign: [each.mean for each in worst.values() if each.significant and sign * each.mean > 0] for sign in (1, -1)
-    }
-    parts = [
-        f"significantly {word} in {len(found)} of {len(worst)} columns"
-        + (f" (by up to {max(map(abs, found)):.1f} points)" if found else "")
-        for word, found in (("above", signs[1]), ("below", signs[-1]))
-    ]
+    parts = []
+    for word, sign in (("above", 1), ("below", -1)):
+        sizes = [sign * each.mean for each in found if each.significant and sign * each.mean > 0]
+        by = f" (by up to {max(sizes):.1f} points)" if sizes else ""
+        parts.append(f"significantly {word} in {len(sizes)} of {len(found)} columns{by}")
     return [
         prose(
             "**Many samples, few epochs.** On [frozen features of all of CIFAR-10](features.md), 49,000 samples and",
@@ -180,6 +182,13 @@ def sentence(results: Path, folder: str) -> str:
     lost = f" ({', '.join(losses)})" if losses else ""
     number = len(RIVALS) - 1
     better = f"Of {number} other methods, significantly better than it: {listed(told)}." if told else ""
+    more = ""
+    if (results / "features" / "recipe.toml").exists():
+        found = on_features(read("features", results, results).finished_part())
+        behind = sum(each.significant and each.mean < 0 for each in found)
+        if behind:
+            more = "Beyond these settings, on many samples in few epochs, it is worse than the better of two controls "
+            more += f"in {behind} of {len(found)} columns ([where]({folder}/index.md))."
     return prose(
         f"In [{len(made)} settings]({folder}/robustness.md), against the best of seven controls chosen with hindsight,",
         f"the default is significantly better in {wins} of the {len(noisy)} noisy ones and significantly worse in",
@@ -187,6 +196,7 @@ def sentence(results: Path, folder: str) -> str:
         better
         or f"None of {number} other methods, with five seeds or more on small data and two on features and texts, is "
         "significantly better than it in any of them.",
+        more,
         "MSLG's own label learning on top of it (`--preset meta`) makes it significantly better in",
         f"{len(gains)}{gained} and worse in {len(harms)} ([more]({folder}/label-learning.md)).",
     )

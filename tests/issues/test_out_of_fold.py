@@ -18,6 +18,7 @@ from mslg.issues.error_rate import NO_CLEAN_SAMPLES, NOT_HELD_OUT, TOO_FEW_PAIRS
 from mslg.issues.evidence import FOLDS, Evidence, Predictions, VerifiedSamples
 from mslg.issues.from_training import evidence_of, missing_clean_samples, training_predictions
 from mslg.issues.posterior import FEWEST, fit_posterior
+from mslg.issues.ranked_list import rank_labels
 from mslg.issues.wrong_share import share_from_pairs
 from mslg.methods.cross_entropy import CrossEntropy
 from mslg.training.method import Task
@@ -84,6 +85,17 @@ def test_the_matrix_of_the_training_samples_is_counted_on_all() -> None:
     fitted = fit_posterior(predictions, evidence)
     assert fitted.basis == "pairs"
     assert torch.allclose(fitted.posterior.log_columns, slow_columns(counts))
+
+
+def test_a_list_by_more_networks_than_its_clean_samples_may_be_better_than_these_show() -> None:
+    """Of a run, not of another model's probabilities, which are the same for both."""
+    predictions, evidence, _ = small_world(1)
+    plain, steeper = (
+        rank_labels(predictions, replace(evidence, by_folds=each)).error_rate_summary() for each in (False, True)
+    )
+    for before, after in zip(plain["precision"][:3], steeper["precision"][:3], strict=True):
+        assert before["estimate"] < after["estimate"]
+    assert plain["share"] == steeper["share"]
 
 
 def test_the_column_of_a_clean_sample_does_not_depend_on_its_own_verified_label() -> None:

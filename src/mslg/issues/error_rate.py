@@ -215,7 +215,7 @@ def estimate_error_rate(
     terms = bent((apart / spread[:, None])[:, some], knots)
     centre, range_ = _slope_prior(spread, random)
     slope = logistic_slope(terms, wrong[some], weight[:, some], centre, range_)
-    steeper, off = BY_FOLDS if evidence.cross_fitted else (0.0, SHAPE_ERROR)
+    steeper, off = BY_FOLDS if evidence.by_folds else (0.0, SHAPE_ERROR)
     slope[:, 0] *= torch.exp(steeper + off * torch.randn(DRAWS, generator=random, dtype=torch.float64))
     floor = _floor(float(wrong.mean()) * number, evidence.seed)
     level = level_for_share(z, slope, knots, (share / (1 - floor)).clamp(max=1 - 1e-6))

@@ -6,8 +6,9 @@ T[k, j] = P(given j | true k) is counted on clean samples with given and verifie
 Bayes' rule (a = b = 1, the rest 0) and are fitted, regularised towards it, to other clean samples with both labels:
 held-out ones, whose predictions are as honest as those for new data. A part of p may be spread over all classes first,
 where these samples show that a class the model excludes may well be the true one, as with a few nearest neighbours.
-Where no clean sample has both labels, or too few have, T is estimated from the predictions for the training samples
-and the network's confusion on held-out clean ones, and given labels are sampled from it for these.
+Where no clean sample has both labels, T is estimated from the predictions for the training samples and the network's
+confusion on held-out clean ones, and given labels are sampled from it for these; from the predictions alone where clean
+samples are few and lack a class.
 """
 
 from __future__ import annotations
