@@ -101,6 +101,11 @@ OTHERS = [
     simple("emlc"),
     simple("truncated-gce"),
 ]
+LEADING = [  # rows that decide, in the columns that decide
+    *DEFAULT,
+    *(row for row in DECIDING if row.name in ("cross-entropy", "mslg released", "mslg", "pencil", "gold-correction")),
+    *(row for row in DECIDING if row.name in ("joint-optimization", "elr")),
+]
 ABLATIONS = [
     ablation("L_c,1", ', loss = "forward-kl"'),
     ablation("no entropy loss", ", entropy_weight = 0.0"),
@@ -126,6 +131,7 @@ COLUMNS = {
     "clean": ("uniform", 0.0, UNIFORM, "clean-0"),
 }
 FIRST = ("uniform-40", "feature-40", "released-80", "feature-80")  # columns that decide
+EVERY = [name for name in COLUMNS if name != "uniform-60"]  # which only shows that networks memorise
 ABLATED = ("uniform-40", "released-80")
 
 
@@ -140,16 +146,16 @@ class Phase(NamedTuple):
 
 PHASES = [
     Phase("regime", DECIDING[:1], (*FIRST, "uniform-80", "uniform-60"), [0]),
-    Phase("default", DEFAULT, list(COLUMNS), [0]),
+    Phase("default", DEFAULT, EVERY, [0]),
     Phase("paper", [PUBLISHED, RELEASED, SCHEDULED, LABELS_FIXED], FIRST, [0]),
     Phase("deciding", DECIDING, FIRST, [0]),
-    Phase("columns", DECIDING, list(COLUMNS), [0]),
+    Phase("columns", DECIDING, EVERY, [0]),
     Phase("ablations", ABLATIONS, ABLATED, [0]),
-    Phase("second", [*DEFAULT, *DECIDING], list(COLUMNS), [1]),
-    Phase("others", OTHERS, list(COLUMNS), [0]),
+    Phase("second", [*DEFAULT, *DECIDING], EVERY, [1]),
+    Phase("others", OTHERS, EVERY, [0]),
     Phase("ablated", ABLATIONS, ABLATED, [1]),
-    Phase("more", OTHERS, list(COLUMNS), [1]),
-    Phase("four", [*DEFAULT, *DECIDING], list(COLUMNS), [2, 3]),
+    Phase("more", OTHERS, EVERY, [1]),
+    Phase("four", LEADING, FIRST, [2, 3]),
 ]
 
 TUNING = f"""\

@@ -30,7 +30,10 @@ PARTS = {
     "predictions of all samples out of fold": [
         ("mslg.methods.cross_fitted.fold_networks", "FoldNetworks", "predict_training"),
     ],
-    "ridge regression": [("mslg.methods.cross_fitted.ridge", "RidgeSamples", "fit")],
+    "ridge regression": [
+        ("mslg.methods.cross_fitted.ridge", "RidgeSamples", "fit"),
+        ("mslg.methods.cross_fitted.ridge", "RidgeSamples", "predicted_together"),
+    ],
     "the list and its files": [("mslg.runs.execute", None, "_judged")],
 }
 
@@ -91,7 +94,8 @@ def main() -> None:
                 rows.setdefault(part, []).append(seconds / bare)
     print("| in bare training loops | `fast` | default |\n|---|---:|---:|")
     for part in (*PARTS, "the rest", "all"):
-        print(f"| {part} |", " | ".join(f"{statistics.median(rows[part]):.2f}" for rows in found.values()), "|")
+        columns = [statistics.median(rows.get(part, [0.0])) for rows in found.values()]
+        print(f"| {part} |", " | ".join(f"{each:.2f}" for each in columns), "|")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from mslg.data.batch import Batch
 from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
+from mslg.methods.cross_fitted import mixing, ridge
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import (
     counted,
@@ -393,6 +394,102 @@ def test_no_clean_sample_is_weighed_by_its_own_label() -> None:
     assert not torch.equal(rows[0][fold != 2], rows[1][fold != 2])
 
 
+def regressed(**settings: Any) -> tuple[CrossFitted, Splits]:
+    return built(folds=2, regression=True, own_weight=0.0, **settings)
+
+
+def test_regressions_take_the_place_of_networks_and_of_their_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, data = regressed()
+    taken: list[int] = []
+    step = CrossFitted.step
+
+    def noted(self: CrossFitted, batch: Batch, clean: Any) -> Any:
+        taken.append(self.epoch)
+        return step(self, batch, clean)
+
+    monkeypatch.setattr(CrossFitted, "step", noted)
+    train_all(made, data)
+    assert made.regressed
+    assert set(taken) == set(range(made.starts[2], EPOCHS))
+    assert [made.relative_cost(epoch) for epoch in range(made.starts[2])] == [0.0] * made.starts[2]
+    assert float(made.weights[2]) == 0, "there are no networks of stage 2"
+    true = torch.as_tensor(DATA.true)[data.train.index]
+    right = (made.soft_labels(data.train.index).argmax(1) == true).float().mean()
+    assert right > (data.train.label == true).float().mean() + 0.1
+    assert data.unbiased_clean is not None
+    assert set(made.unseen_controls(data.unbiased_clean)) == {"cross-entropy", "clean-only", "gold-correction"}
+
+
+def test_no_regression_predicts_a_sample_whose_label_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other given labels in a fold leave what is predicted for it as it is."""
+    monkeypatch.setattr(ridge, "PENALTIES", (1e-2,))  # how strongly, and by which features, is decided by all labels
+    monkeypatch.setattr(ridge, "NARROW", 0)
+    made, data = regressed()
+    made.assign_clean_folds(data)
+    made.estimate_by_regression(data, share=0.3)
+    other, _ = regressed()
+    other.task.given = torch.where(made.fold == 1, (made.task.given + 1) % 4, made.task.given)
+    other.fold = made.fold
+    other.set_clean_folds(made.clean_fold)
+    other.estimate_by_regression(data, share=0.3)
+    index = data.train.index
+    same = (made.table_of("noisy")[index] == other.table_of("noisy")[index]).all(1)
+    assert bool(same[made.fold[index] == 1].all())
+    assert not bool(same[made.fold[index] == 0].any())
+
+
+def test_nor_does_that_of_clean_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Tensor] = []
+    monkeypatch.setattr(CrossFitted, "fit_weights", lambda self, data: kept.append(self.clean_predictions["clean"]))
+    made, data = regressed()
+    assert data.clean is not None
+    made.assign_clean_folds(data)
+    fold = made.clean_fold[data.clean.index]
+    changed = replace(data.clean, label=torch.where(fold == 1, (data.clean.label + 1) % 4, data.clean.label))
+    for clean in (data.clean, changed):
+        other, _ = regressed()
+        other.set_clean_folds(made.clean_fold)
+        other.estimate_by_regression(replace(data, clean=clean), share=0.3)
+    same = (kept[0] == kept[1]).all(1)[: len(fold)]
+    assert bool(same[fold == 1].all())
+    assert not bool(same[fold == 0].any())
+
+
+def test_vectors_are_mixed_where_a_network_would_memorise_them() -> None:
+    _, data = built()
+    assert mixing.mixing_would_help(data, leverage=0.02, epochs=5)
+    assert not mixing.mixing_would_help(data, leverage=0.02, epochs=4)
+    assert mixing.mixing_helps(data, 0.15)
+    assert not mixing.mixing_helps(data, 0.1)
+    pictures = torch.randn(len(DATA.true), 1, 2, 2)
+    assert mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(pictures))), 0.0)
+    sparse = torch.zeros(len(DATA.true), 40)
+    assert not mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(sparse))), 1.0)
+
+
+def test_what_networks_have_memorised_is_what_only_those_predict_that_have_seen_it() -> None:
+    made, data = built()
+    made.begin_epoch(0, data)
+    index, given = data.train.index, data.train.label
+    right = torch.zeros(2)
+    made.eval()
+    with torch.no_grad():
+        outputs = [net(torch.as_tensor(DATA.x)[index]).argmax(1) for net in made.group("noisy").children()]
+    for place in range(len(index)):
+        fold = int(made.fold[index[place]])
+        right[0] += float(outputs[fold][place] == given[place])
+        right[1] += float(outputs[(fold + 1) % made.folds][place] == given[place])
+    unseen, seen = (right / len(index)).tolist()
+    assert made.memorised("noisy", data) == pytest.approx((seen - unseen) / (1 - unseen))
+
+
+def test_images_are_predicted_by_networks_all_the_same() -> None:
+    made, data = regressed()
+    pictures = replace(data, train=replace(data.train, store=TensorStore(torch.zeros(len(DATA.true), 1, 2))))
+    assert not made.estimate_by_regression(pictures, share=0.3)
+    assert not made.regressed
+
+
 def test_every_clean_sample_has_a_prediction_out_of_fold() -> None:
     made, data = built()
     train_all(made, data)
@@ -456,7 +553,8 @@ def test_without_a_label_rate_and_own_predictions_labels_are_the_posterior() -> 
     assert torch.equal(made.soft_labels(index), made.log_posterior(index).softmax(1))
 
 
-def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior() -> None:
+def test_labels_follow_own_predictions_at_the_confidence_of_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "MEMORISED", 0.0)
     made, data = built()
     train_all(made, data)
     index = data.train.index
@@ -534,6 +632,11 @@ def test_labels_become_better_than_the_given_ones() -> None:
 @pytest.mark.parametrize("stop", [3, 9, 20, 33])
 def test_a_run_resumes_in_every_stage(stop: int) -> None:
     check_resume(lambda: built(label_rate=0.3), stop)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_run_by_regressions_resumes(stop: int) -> None:
+    check_resume(regressed, stop)
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,11 @@ import torch
 from torch import Tensor
 
 from mslg.data.batch import Batch
-from mslg.methods.cross_fitted import ridge
+from mslg.methods.cross_fitted import kernel_features, ridge, ridge_problem
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
-from mslg.methods.cross_fitted.ridge import (
-    Kernel,
-    Problem,
-    Ridge,
-    RidgeSamples,
-    as_rows,
-    deconvolved,
-    features_of,
-    leverage_of,
-    triangular_product,
-    without_each,
-)
+from mslg.methods.cross_fitted.kernel_features import Kernel, features_of, triangular_product
+from mslg.methods.cross_fitted.ridge import Ridge, RidgeSamples, are_vectors, as_rows
+from mslg.methods.cross_fitted.ridge_problem import Problem, deconvolved, leverage_of, without_each
 
 CLASSES, FOLDS = 3, 4
 
@@ -46,10 +37,10 @@ def noisy(samples: int = 600, wrong: float = 0.5) -> tuple[Tensor, Tensor, Tenso
 
 def fitted(inputs: Tensor, given: Tensor, transition: Tensor) -> tuple[Ridge, Tensor]:
     fold = stratified_folds(torch.zeros_like(given), FOLDS, seed=1)
-    samples = RidgeSamples(len(given))
+    samples = RidgeSamples(given, fold, len(given))
     for rows in torch.arange(len(given)).split(100):
         samples.add(Batch(rows, inputs[rows], given[rows]))
-    return samples.fit(given, fold, transition), fold
+    return samples.fit(transition), fold
 
 
 def test_it_predicts_true_labels_better_than_the_given_ones_are() -> None:
@@ -61,7 +52,7 @@ def test_it_predicts_true_labels_better_than_the_given_ones_are() -> None:
 
 def test_no_sample_is_predicted_by_its_own_label(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge, "PENALTIES", (1e-2,))  # how strongly and for how long is decided by all labels
-    monkeypatch.setattr(ridge, "ROUNDS", ridge.LEAST_ROUNDS)
+    monkeypatch.setattr(ridge_problem, "LEAST_ROUNDS", ridge_problem.ROUNDS)
     monkeypatch.setattr(ridge, "NARROW", 0)
     inputs, _, given, transition = noisy()
     made, fold = fitted(inputs, given, transition)
@@ -78,8 +69,8 @@ def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
     inputs, _, given, transition = noisy(80)
     fold = torch.arange(80) // 20
     features = features_of(inputs, None)
-    made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool), transition)
-    solutions, offsets = next(made.rounds(FOLDS, 1e-2, 1))
+    made = Problem(features, given, fold, FOLDS, torch.ones(80, dtype=torch.bool))
+    solutions, offsets = next(made.rounds(FOLDS, 1e-2, 1, transition))
     solution, offset = solutions[1], offsets[1]
     others = [number for number in range(80) if fold[number] != 1]
     shares = [sum(int(given[number] == c) for number in others) / len(others) for c in range(CLASSES)]
@@ -95,35 +86,35 @@ def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
 
 
 def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "DECONVOLVED", 2000)
+    monkeypatch.setattr(ridge_problem, "DECONVOLVED", 2000)
     transition = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
     true = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], dtype=torch.float64)
     assert torch.allclose(deconvolved((true @ transition).T, transition).T, true, atol=1e-3)
 
 
 def test_features_of_a_kernel_have_its_products_between_landmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "JITTER", 0.0)
+    monkeypatch.setattr(kernel_features, "JITTER", 0.0)
     rows = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     features = features_of(rows, Kernel.of(rows))
     for one, first in zip(rows, features, strict=True):
         for other, second in zip(rows, features, strict=True):
             distance = sum(float(a - b) ** 2 for a, b in zip(one, other, strict=True))
-            assert float(first @ second) == pytest.approx(math.exp(-distance / (2 * ridge.SQUARED_WIDTH * 4)))
+            assert float(first @ second) == pytest.approx(math.exp(-distance / (2 * kernel_features.SQUARED_WIDTH * 4)))
 
 
 def test_samples_that_were_fitted_are_predicted_as_others_are() -> None:
     inputs, _, given, transition = noisy()
     fold = stratified_folds(torch.zeros_like(given), FOLDS, seed=1)
-    samples = RidgeSamples(len(given))
+    samples = RidgeSamples(given, fold, len(given))
     samples.add(Batch(torch.arange(len(given)), inputs, given))
-    made = samples.fit(given, fold, transition)
+    made = samples.fit(transition)
     index, log_probs = samples.predicted()[0]
     assert torch.equal(index.sort().values, torch.arange(len(given)))
     assert torch.allclose(log_probs, made.predict(inputs[index], fold[index]), atol=1e-9)
 
 
 def test_a_product_with_a_triangular_matrix_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "BLOCK", 3)
+    monkeypatch.setattr(kernel_features, "BLOCK", 3)
     random = torch.Generator().manual_seed(0)
     rows, lower = (torch.randn(count, 8, dtype=torch.float64, generator=random) for count in (5, 8))
     lower = lower.tril()
@@ -151,4 +142,24 @@ def test_inputs_that_allow_no_regression_have_none() -> None:
     assert as_rows(inputs.long()) is None
     assert as_rows(torch.zeros(2, ridge.COLUMNS + 1)) is None
     assert not fitted(torch.zeros_like(inputs), given, transition)[0]  # constant
-    assert not RidgeSamples(3).fit(given, torch.zeros_like(given), transition)  # none was kept
+    assert not RidgeSamples(given, torch.zeros_like(given), 3).fit(transition)  # none was kept
+    assert are_vectors(inputs)
+    assert not are_vectors(inputs.view(40, 2, 3))
+
+
+def test_a_regression_with_the_features_of_another_predicts_its_samples() -> None:
+    inputs, true, given, _ = noisy()
+    unit, fold = torch.eye(CLASSES, dtype=torch.float64), stratified_folds(torch.zeros_like(given), FOLDS, seed=1)
+    samples = RidgeSamples(given[60:], fold[60:], len(given) - 60)
+    samples.add(Batch(torch.arange(len(given) - 60), inputs[60:], given[60:]))
+    assert samples.predicted_together(Ridge()) == []  # nothing has been fitted
+    first = samples.fit(unit)
+    clean = RidgeSamples(true[:60], fold[:60], 60, like=first)
+    clean.add(Batch(torch.arange(60), inputs[:60], true[:60]))
+    other = clean.fit(unit)
+    assert other.kernel is first.kernel
+    assert torch.equal(other.mean, first.mean)
+    [(index, log_probs)] = samples.predicted_together(other)
+    assert torch.allclose(log_probs, other.predict_together(inputs[60:][index]), atol=1e-9)
+    each = torch.stack([other.predict(inputs[60:], torch.full_like(given[60:], fold)) for fold in range(FOLDS)])
+    assert torch.allclose(other.predict_together(inputs[60:]).exp(), each.exp().mean(0), atol=1e-9)

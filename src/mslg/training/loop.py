@@ -108,9 +108,9 @@ def train(
             with seeded(data.device, data.seed, "begin epoch", epoch), method.computing():
                 method.begin_epoch(epoch, data)
         excluded = method.excluded()
-        position.steps = data.steps(excluded)
+        position.steps = 0 if method.idle() else data.steps(excluded)
         clean = data.clean_batches(epoch, start=position.clean_step, excluded=excluded)
-        for batch in data.batches(epoch, start=position.step, excluded=excluded):
+        for batch in data.batches(epoch, start=position.step, excluded=excluded) if position.steps else ():
             method.set_progress(epoch, (epoch + position.step / position.steps) / epochs)
             place = (epoch, position.step, *distributed.rank_key())
             with seeded(data.device, data.seed, "step", *place), method.computing():

@@ -81,6 +81,10 @@ class Method(MethodBase):
         """Called before an epoch: for stages, and for passes over the data. Not called again when a run is resumed
         within the epoch, so whatever is set here must be part of the state."""
 
+    def idle(self) -> bool:
+        """Whether the present epoch has no steps, because `begin_epoch` has done its work."""
+        return False
+
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         """Learn from one noisy batch, and from `next(clean)` if the method uses clean samples. The present stage
         follows from `self.epoch` and `self.progress`."""

@@ -20,16 +20,15 @@ from ...training.stacking import fit_weights, floored
 EM_STEPS, EM_CHANGE = 30, 1e-4  # at most; of any entry of the matrix, where it ends
 HELD = 2**24  # predictions kept in double precision while a matrix is fitted to them; more are read again each time
 COUNTS = 4.0  # noisy samples that a clean one counts as much as
-CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that the kinds of networks are trained as
 RIDGE = 3.0  # of the weights: with less, those of 100 clean samples follow chance
 FIXED = 1e5  # the same, where weights are not to be fitted
 
 
 class CleanPredictions(NamedTuple):
-    """Predictions of clean samples by networks that have not seen them."""
+    """Predictions of clean samples by networks, or regressions, that have not seen them."""
 
-    log_probs: Tensor = torch.empty(0)  # (n, classes) all kinds of networks together
-    classes: Tensor = torch.empty(3, 0, dtype=torch.int64)  # (kinds, n) predicted by each kind
+    log_probs: Tensor = torch.empty(0)  # (n, classes) all sources together
+    classes: Tensor = torch.empty(3, 0, dtype=torch.int64)  # (controls, n) predicted by a source trained as each
     sample: Tensor = torch.empty(0, dtype=torch.int64)  # (n,) the index of these
 
     def of(self, clean: Samples) -> Tensor | None:
@@ -37,10 +36,10 @@ class CleanPredictions(NamedTuple):
         place = self.place(clean)
         return None if place is None else self.log_probs[place]
 
-    def of_controls(self, clean: Samples) -> dict[str, Tensor]:
-        """(n,) the classes that each kind of network predicts, by the control that it is trained as."""
+    def of_controls(self, clean: Samples, names: Sequence[str]) -> dict[str, Tensor]:
+        """(n,) the classes predicted as each of these controls would."""
         place = self.place(clean)
-        return {} if place is None else {name: row[place] for name, row in zip(CONTROLS, self.classes, strict=True)}
+        return {} if place is None else {name: row[place] for name, row in zip(names, self.classes, strict=True)}
 
     def place(self, clean: Samples) -> Tensor | None:
         """Where the predictions of these samples are; None if any is missing, as after a change of the set."""
@@ -184,16 +183,17 @@ def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
 
 
 def stacked(
-    logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor, *, ridge: bool = True
+    logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor, there: Sequence[bool] = (True,) * 4
 ) -> tuple[Tensor, Tensor]:
     """How much each prediction and the given label count, fitted on clean samples.
 
     Args:
-        logs: (4, n, classes) logarithms of predictions of clean samples, the first `len(samples)` of which are fitted.
+        logs: (4, n, classes) logarithms of predictions of clean samples, the first `len(samples)` of which are fitted:
+            by networks of given labels, of clean samples, of both through the transition matrix, and by regression.
         samples: these.
         fold: the fold of each of them.
         transition: (classes, classes).
-        ridge: whether there is a fourth prediction.
+        there: which of the four there are.
 
     Returns:
         (5,) weights, the last of the given label; and (n, classes) combined log-probabilities, in which no clean sample
@@ -201,7 +201,7 @@ def stacked(
     """
     every = samples.has_every_class(len(transition))
     pull = RIDGE if every else FIXED  # samples that lack a class know nothing of what is predicted for it
-    used = torch.tensor([float(every), float(every), 1.0, float(ridge)])
+    used = torch.tensor([every, every, True, True]).logical_and(torch.tensor(there)).float()
     logs = logs * used[:, None, None]
     centre = [*(used / used.sum()).tolist(), 1.0]  # before any evidence; one that is not used has no weight
     features = logs[:, : len(samples)]

@@ -26,6 +26,7 @@ from .outside_folds import OutsideFolds
 from .ridge import Ridge, RidgeSamples
 
 FINE_TUNE_RATE = 0.1  # of the learning rate
+SAMPLES = 4000  # that are asked whether they were memorised, about
 
 
 class FoldNetworks(SingleNetwork):
@@ -59,6 +60,10 @@ class FoldNetworks(SingleNetwork):
         self.least[name] = math.inf
         for fold, network in enumerate(networks):
             self.add_optimizer(f"{name} {fold}", network)
+        self.add_table(name)
+
+    def add_table(self, name: str) -> None:
+        """Make the table of a source's predictions."""
         self.predicted[name] = self.task.new_sample_table(name, self.task.classes, dtype=torch.float16)
 
     def drop_group(self, name: str) -> None:
@@ -202,16 +207,31 @@ class FoldNetworks(SingleNetwork):
         predicted: Tensor = broadcast_object(torch.cat(parts))
         return predicted
 
+    def memorised(self, name: str, data: Splits) -> float:
+        """Of the given labels that a group does not predict out of fold, the share that its other networks predict
+        because they learned from them: 0 if they have memorised none, 1 if all."""
+        networks, train = list(self.group(name).children()), data.train
+        some = train.at(torch.arange(0, len(train.index), max(1, len(train.index) // SAMPLES)))
+        right = torch.zeros(2, dtype=torch.float64)  # of those that have not seen a label, and of those that have
+        with evaluating(self.group(name)):
+            for batch in data.in_order(some):
+                predicted = torch.stack([call(network, batch.inputs).argmax(1) for network in networks])
+                fold, place = self.fold[batch.index], torch.arange(len(batch.index), device=batch.label.device)
+                for number, which in enumerate((fold, (fold + 1) % self.folds)):
+                    right[number] += (predicted[which, place] == batch.label).sum().cpu()
+        unseen, seen = (right / len(some.index)).tolist()
+        return float(broadcast_object((seen - unseen) / max(1 - unseen, 1 / len(some.index))))
+
     def predict_drawn(self, name: str, data: Splits) -> Tensor:
         """(n, classes) log-probabilities out of fold of the clean samples to estimate on, then of those held out."""
         return torch.cat([self.predict_clean(name, data, part) for part in data.drawn_parts])
 
-    def predict_by(self, ridge: Ridge, rows: RidgeSamples, data: Splits) -> Tensor:
-        """Predict training samples by a regression; they are not read again if all were fitted. Returns what the method
-        above does, by the regression."""
+    def predict_by(self, name: str, ridge: Ridge, rows: RidgeSamples, data: Splits) -> Tensor:
+        """Predict training samples by a regression; they are not read again if all were fitted. Returns what
+        `predict_drawn` does, by the regression."""
         read = ((batch.index, ridge.predict(batch.inputs, self.fold[batch.index])) for batch in data.in_order())
         for index, log_probs in rows.predicted() or read:
-            self.table_of("ridge")[index] = floored(log_probs)
+            self.table_of(name)[index] = floored(log_probs)
         batches = (batch for part in data.drawn_parts for batch in data.in_order(part))
         return ridge.predict_all(batches, self.clean_fold)
 

@@ -22,7 +22,7 @@ of p_B, p_R and T alone: nothing could be fitted on samples that were chosen by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -32,55 +32,51 @@ from ...bilevel import Bilevel, Mode
 from ...bilevel.label_table import LabelTable
 from ...data.batch import Batch, call, concat_inputs
 from ...data.sample_table import file_if_large
-from ...data.samples import Samples
 from ...data.splits import Splits
-from ...runtime.distributed import averaged, broadcast_object, ranks
+from ...runtime.distributed import averaged, ranks
 from ...training.losses import cross_entropy, forward_cross_entropy, log_softmax, soft_cross_entropy, total_variation
 from ...training.method import StepResult, Task
-from ...training.mixup import can_mix, mixed
-from ...training.stacking import floored
+from ...training.mixup import mixed
 from .class_shares import ClassShares, noisy_shift
-from .estimates import (
-    CleanPredictions,
-    check_clean_set,
-    chosen_as_clean,
-    counted,
-    first_matrix,
-    noise_from_tables,
-    stacked,
-)
-from .fold_networks import FoldNetworks
+from .estimates import CleanPredictions, check_clean_set, counted
 from .label_direction import label_direction
+from .mixing import mixing_helps, mixing_would_help
+from .posterior import FoldPosterior
 from .refinement import OwnPredictions
-from .ridge import RidgeSamples
 from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
 from .step_parts import StepParts
 
 log = logging.getLogger("mslg")
 
 CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only memorise the few clean samples
+LEAST_RATIO = 1 / 16  # clean samples in a step, per noisy one, at least
 FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
 KEPT = 2**24  # soft labels that are kept
-LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
-SOURCES = ("noisy", "clean", "corrected", "ridge")
-FAST = {"folds": 2, "noisy_stage": 1 / 15, "forward_stage": 1 / 15, "clean_ratio": 0.25, "own_weight": 0.0}
-WEIGHTS = "weights: noisy labels %.2f, clean samples %.2f, forward correction %.2f, ridge %.2f; given label %.2f"
+FAST = {
+    "folds": 2,
+    "regression": True,
+    "noisy_stage": 1 / 15,
+    "forward_stage": 1 / 15,
+    "clean_ratio": 0.25,
+    "own_weight": 0.0,
+}
 
 
-class CrossFitted(FoldNetworks):
+class CrossFitted(FoldPosterior):
     """The whole method.
 
     folds          number of folds; a network that predicts a fold has seen neither its noisy nor its clean samples
+    regression     where inputs are vectors, ridge regressions alone take the place of stages 1 and 2, whose epochs are idle
     noisy_stage    fraction of the run, or epochs if ≥ 1, of stage 1
     forward_stage  the same of stage 2; the rest of the run trains the deployed network
     clean_weight   of the clean samples' loss in stages 2 and 3, where they are many; less where they are few
-    clean_ratio    clean samples in a step of these, per noisy one of a batch
+    clean_ratio    clean samples in a step of these, per noisy one of a batch, at most: fewer where they count less
     label_rate     how far label logits move in an epoch of stage 3, in nats, at most; 0 = no label learning
     label_every    steps between two moves of labels; each is as many times longer
     mode           how the tangent is computed (see `mslg.bilevel.Bilevel`)
     decay          factor on the weight decay of the deployed network, where that is small
-    mixup          mix the inputs and labels of a batch in stage 3, where inputs are dense floating-point tensors
+    mixup          mix the inputs and labels of a batch in stage 3, where that helps (see mixing.py)
     own_weight     weight of the deployed network's own mean predictions in the labels of the end of stage 3, where
                    inputs are mixed
     class_shares   which shares of the classes the deployed network expects: those of the training data, of the clean
@@ -99,6 +95,7 @@ class CrossFitted(FoldNetworks):
         task: Task,
         *,
         folds: int = 4,
+        regression: bool = False,
         noisy_stage: float = 1 / 6,
         forward_stage: float = 1 / 6,
         clean_weight: float = 1.0,
@@ -125,26 +122,20 @@ class CrossFitted(FoldNetworks):
             self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
         self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
+        self.regression = regression
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         raise_weight_decay(self.optimizer, decay)
-        self.mixes = False  # whether the inputs can be mixed
+        self.mixes = False  # whether inputs are mixed in stage 3
         self.steps, self.clean_steps, self.counts = 0, CLEAN_STEPS, 1.0  # per epoch; in stage 1; see `counted`
-        self.chosen = torch.empty(0, dtype=torch.int64)  # samples used as a clean set
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)
-        self.register_buffer("weights", torch.zeros(5, dtype=torch.float64, device=task.device))  # of N, A, B, R, log T
-        self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
-        self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
         self._unit = torch.eye(task.classes, device=task.device)
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
         self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
         self.stage = -1
         self._enter(2 if task.warm else 0)
 
-    weights: Tensor
-    transition: Tensor
-    offset: Tensor
     scale: Tensor
 
     # Stages
@@ -157,7 +148,7 @@ class CrossFitted(FoldNetworks):
             for name in NETWORKS.get(number - 1, ()):
                 self.drop_group(name)
             if number == 0:
-                self.predicted["ridge"] = self.task.new_sample_table("ridge", self.task.classes, dtype=torch.float16)
+                self.add_table("ridge")
         if stage == 2 and self.own_weight > 0 and not hasattr(self, "own"):
             self.own = OwnPredictions(self.task, self.own_weight)
         self.stage = stage
@@ -167,21 +158,28 @@ class CrossFitted(FoldNetworks):
         self.steps, self.counts = data.steps(self.excluded()), counted(data)
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
-            some_samples = data.train.at(torch.arange(min(16, len(data.train.index))))
-            self.mixes = self.mixup and bool(broadcast_object(can_mix(next(data.in_order(some_samples)).inputs)))
-        if not self.task.warm and epoch == self.starts[1]:
-            self._finish_first_stage(epoch, data)
-            self._enter(1)
-        if not self.task.warm and epoch == self.starts[2]:
-            self._finish_second_stage(data)
+        regresses = self.regression and epoch == self.stage == 0
+        if regresses and self.estimate_by_regression(data, share=self.auto_share):
+            self.mixes = self.mixup and mixing_would_help(data, self.leverage, self.task.epochs - self.starts[2])
             self._enter(2)
-        if self.stage == 2 and self._refines:
+        elif self.stage == 0 and epoch == self.starts[1]:
+            self.mixes = self.mixup and mixing_helps(data, self.memorised("noisy", data))
+            steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
+            self.estimate_by_networks(epoch, data, fine_tuning=min(CLEAN_STEPS, max(10, steps)), share=self.auto_share)
+            self._enter(1)
+        if self.stage == 1 and epoch == self.starts[2]:
+            self.finish_networks(data)
+            self._enter(2)
+        if self.stage == 2 and self._refines and not self.idle():
             done, length = epoch - self.starts[2], self.task.epochs - self.starts[2]
             self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
             self.keep_if_best(NETWORKS[self.stage][0], data)
+
+    def idle(self) -> bool:
+        return self.regressed and self.epoch < self.starts[2]
 
     def step(self, batch: Batch, clean: Iterator[Batch]) -> StepResult:
         if self.stage == 0:
@@ -195,6 +193,11 @@ class CrossFitted(FoldNetworks):
             result = self._final_step(batch, verified)
         return StepResult(result.scalars | moved, result.log_probs)
 
+    @property
+    def _ratio(self) -> float:
+        """Clean samples in a step, per noisy one: as many as they count, so that each is seen about as often."""
+        return min(self.clean_ratio, max(self.counts, LEAST_RATIO))
+
     def _number(self) -> int:  # of the present step
         return round(self.progress * self.task.epochs * self.steps)
 
@@ -202,13 +205,15 @@ class CrossFitted(FoldNetworks):
         return self.chosen if len(self.chosen) else None
 
     def relative_cost(self, epoch: int) -> float:
+        if self.regressed and epoch < self.starts[2]:
+            return 0.0
         if epoch < self.starts[1]:
             steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)
             clean = 0.0 if self.auto_clean else min(1.0, self.clean_steps / steps) + FINE_TUNE / self.folds
             return (self.folds - 1) * (1 + clean)  # each network learns from what is outside its fold
         if epoch < self.starts[2]:
-            return (1 + self.clean_ratio) * (self.folds - 1)
-        step = 1 + self.clean_ratio + (1 / 3 if self.own_weight > 0 else 0.0)
+            return (1 + self._ratio) * (self.folds - 1)
+        step = 1 + self._ratio + (1 / 3 if self.own_weight > 0 else 0.0)
         again = repeats(self.task, self.starts[2], -(-len(self.task.given) // self.task.batch_size))
         return again * step + (2.0 / self.label_every if self._learns_labels(epoch) else 0.0)
 
@@ -222,50 +227,6 @@ class CrossFitted(FoldNetworks):
             scalars["clean/loss"] = self.fit_clean_folds("clean", clean)
         return StepResult(scalars, log_probs)
 
-    def _finish_first_stage(self, epoch: int, data: Splits) -> None:
-        """Fine-tune on clean samples, predict everything out of fold, and estimate the transition matrix."""
-        if (samples := data.unbiased_clean) is None:
-            self._choose_clean(data)
-            return
-        self.go_back_to_best("noisy")
-        predicted = self.predict_clean("noisy", data, samples, out_of_fold=False).exp()
-        start = first_matrix(samples, predicted, self.task.classes)
-        if samples.has_every_class(self.task.classes):
-            steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
-            self.fine_tune_folds("noisy", data.clean_batches(epoch), min(CLEAN_STEPS, max(10, steps)))
-            self.keep_if_best("noisy", data)  # a few clean samples may make it forget more than they teach
-            self.go_back_to_best("noisy")
-        rows = RidgeSamples(len(self.task.given))
-        self.clean_predictions = {name: self.predict_drawn(name, data) for name in NETWORKS[0]}
-        self.predict_training(NETWORKS[0], data, also=rows.add)
-        self._estimate_noise(data, samples, start, NETWORKS[0])
-        if ridge := rows.fit(self.table.given, self.fold, self.transition):
-            self.clean_predictions["ridge"] = self.predict_by(ridge, rows, data)
-            shares = self.offset.clone()  # what regression says about them follows the given labels
-            self._estimate_noise(data, samples, start, (*NETWORKS[0], "ridge"))
-            self.offset.copy_(shares)
-
-    def _estimate_noise(self, data: Splits, samples: Samples, start: Tensor, names: Sequence[str]) -> None:
-        """Estimate the transition matrix and the class shares from these predictions."""
-        used = [name for name in names if name != "clean" or samples.has_every_class(self.task.classes)]
-        clean = torch.stack([self.clean_predictions[name][: len(samples)] for name in used])
-        tables, given = [self.table_of(name) for name in used], self.task.given
-        matrix, offset = noise_from_tables(tables, clean, samples, given, data.own(), start)
-        self.transition.copy_(matrix)
-        self.offset.copy_(offset)
-
-    def _choose_clean(self, data: Splits) -> None:
-        """Without clean samples: take those with the lowest losses out of fold, and what is predicted for them as the
-        transition matrix."""
-        rows = RidgeSamples(len(self.task.given))
-        self.predict_training(["noisy"], data, also=rows.add)
-        own = data.own()
-        log_probs = self.table_of("noisy")[own].cpu().float()
-        self.chosen, matrix = chosen_as_clean(own, self.task.given[own], log_probs, self.auto_share)
-        self.transition.copy_(matrix)
-        if ridge := rows.fit(self.table.given, self.fold, self.transition):
-            self.clean_predictions = {"ridge": self.predict_by(ridge, rows, data)}
-
     # Stage 2: networks that know the transition matrix
 
     def _forward_step(self, batch: Batch, clean: Batch) -> StepResult:
@@ -274,34 +235,16 @@ class CrossFitted(FoldNetworks):
         def losses(log_probs: Tensor, label: Tensor) -> Tensor:
             return forward_cross_entropy((log_probs + offset).log_softmax(1), label, transition)
 
-        weight, beside = self.clean_weight * self.counts, some(clean, self.clean_ratio)
+        weight, beside = self.clean_weight * self.counts, some(clean, self._ratio)
         loss, log_probs = self.fit_folds("corrected", batch, losses, beside=beside, clean_weight=weight)
         return StepResult({"loss": loss}, log_probs)
-
-    def _finish_second_stage(self, data: Splits) -> None:
-        """Fit the weights of the posterior on the clean samples."""
-        self.go_back_to_best("corrected")
-        self.predict_training(["corrected"], data)
-        if (samples := data.unbiased_clean) is None:
-            self.weights[2:] = torch.tensor([0.5, 0.5, 1.0] if "ridge" in self.clean_predictions else [1.0, 0.0, 1.0])
-            return
-        self.clean_predictions["corrected"] = self.predict_drawn("corrected", data)
-        even = torch.zeros_like(self.clean_predictions["corrected"])
-        logs = torch.stack([floored(self.clean_predictions.get(name, even)) for name in SOURCES])
-        fold, transition = self.clean_fold[samples.index].cpu(), self.transition.cpu()
-        weights, combined = stacked(logs, samples, fold, transition, ridge="ridge" in self.clean_predictions)
-        self.weights.copy_(weights)
-        index = torch.cat([part.index for part in data.drawn_parts])
-        self.verified = CleanPredictions(combined.float(), logs[:3].argmax(2), index)
-        self.clean_predictions = {}
-        log.info(WEIGHTS, *weights.tolist())
 
     # Stage 3: the deployed network
 
     def _final_step(self, batch: Batch, clean: Batch) -> StepResult:
         if self._refines:
             self.own.ask(self.network, batch, noisy_shift(self.offset, self.class_shares))
-        soft, clean = self.soft_labels(batch.index), some(clean, self.clean_ratio)
+        soft, clean = self.soft_labels(batch.index), some(clean, self._ratio)
         target = torch.cat([soft, self._unit[clean.label]])
         inputs = concat_inputs([batch.inputs, clean.inputs])
         sizes = (size := len(batch.index), len(clean.index))
@@ -311,14 +254,21 @@ class CrossFitted(FoldNetworks):
             assert isinstance(inputs, Tensor)
             inputs, target = mixed(inputs, target, self._parts.other)
         logits = call(self.network, inputs)
-        losses = soft_cross_entropy((logits + self._parts.shift.to(logits.dtype)).log_softmax(1), target)
+        shifted = logits + self._parts.shift.to(logits.dtype) if self._parts.shifts else logits
+        log_probs = log_softmax(shifted)
+        losses = soft_cross_entropy(log_probs, target)
         self.descend(self.optimizer, losses @ self._parts.weight.to(losses.dtype))
-        changed = (soft.argmax(1) != batch.label).float().mean()
-        scalars = {"loss": losses[:size].detach().mean(), "labels/changed": changed}
+        scalars = {"loss": losses[:size].detach().mean(), "labels/changed": self._changed(batch, soft)}
         if self.label_rate > 0:
             start = self.log_posterior(batch.index).softmax(1)
             scalars["labels/moved"] = total_variation(self._displaced(batch.index), start).mean()
-        return StepResult(scalars, log_softmax(logits[:size].detach()))
+        return StepResult(scalars, log_softmax(logits[:size].detach()) if self._parts.shifts else log_probs[:size])
+
+    def _changed(self, batch: Batch, soft: Tensor) -> Tensor:
+        """The fraction of a batch's soft labels whose most probable class is not the given one."""
+        if self._kept is None or self._refines:
+            return (soft.argmax(1) != batch.label).float().mean()
+        return self._kept_changed.index_select(0, batch.index).mean()
 
     @property
     def _refines(self) -> bool:
@@ -353,42 +303,27 @@ class CrossFitted(FoldNetworks):
         if self._kept is None:
             every = torch.arange(len(self.task.given), device=self.task.device)
             self._kept = (self.log_posterior(every) + self.table.displaced(every)).softmax(1)
+            self._kept_changed = (self._kept.argmax(1) != self.table.given).float()
         return self._kept.index_select(0, index.to(self.task.device))
 
     def labels_fixed(self, epochs: int) -> str | None:
         return "the run ended before stage 3" if self.stage < 2 else None
 
-    def log_posterior(self, index: Tensor) -> Tensor:
-        """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
-        columns = self.weights[4] * self.transition.clamp_min(LEAST).log().T + self.offset
-        return columns.float()[self.table.given[index]] + self._weighed(index)
-
     def unseen(self, index: Tensor) -> Tensor | None:
         if self.stage < 2:
             return None
-        return (self._weighed(index) + self.offset.float()).log_softmax(1)
-
-    def unseen_clean(self, clean: Samples) -> Tensor | None:
-        return self.verified.of(clean)
-
-    def unseen_controls(self, clean: Samples) -> Mapping[str, Tensor]:
-        return self.verified.of_controls(clean)
-
-    def _weighed(self, index: Tensor) -> Tensor:
-        """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""
-        logs = torch.stack([self.table_of(name)[index].float() for name in SOURCES])
-        return (self.weights[:4, None, None].float() * logs).sum(0)
+        return (self.weighed(index) + self.offset.float()).log_softmax(1)
 
     # State
 
-    clean_predictions: dict[str, Tensor] = {}  # noqa: RUF012 - replaced, never changed; of N and A until stage 2 ends
-    verified = CleanPredictions()  # by the fold networks, after stage 2
     _kept: Tensor | None = None  # soft labels of all samples in stage 3
+    _kept_changed: Tensor  # whether each of them is of another class than the given one
     _parts: StepParts | None = None  # of its last step
 
     def extra(self) -> dict[str, Any]:
         return {
             "stage": self.stage,
+            "regressed": self.regressed,
             "steps": self.steps,
             "counts": self.counts,
             "mixes": self.mixes,
@@ -402,6 +337,7 @@ class CrossFitted(FoldNetworks):
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.counts = float(extra.get("counts", 1.0))  # older checkpoints have none
+        self.regressed = bool(extra.get("regressed", False))
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}
         self.least = {name: float(loss) for name, loss in extra["least"].items()}

@@ -17,6 +17,7 @@ class StepParts(NamedTuple):
 
     sizes: tuple[int, int]
     shift: Tensor  # (samples, classes) of their logits
+    shifts: bool  # whether any of it is not zero
     weight: Tensor  # (samples,) of their losses in the sum: both parts have their mean, the clean one's weighed
     other: Tensor  # (samples,) whom each is mixed with
 
@@ -26,4 +27,4 @@ class StepParts(NamedTuple):
         shift = torch.cat([each.expand(count, -1) for each, count in zip(both, sizes, strict=True)])
         of_each = shift.new_tensor([1 / sizes[0], clean_weight / sizes[1]])
         weight = of_each.repeat_interleave(shift.new_tensor(sizes).long())
-        return cls(sizes, shift, weight, neighbours(sizes).to(offset.device))
+        return cls(sizes, shift, bool(shift.any()), weight, neighbours(sizes).to(offset.device))
