@@ -67,7 +67,7 @@ class CrossFitted(FoldPosterior):
     """The whole method.
 
     folds          number of folds; a network that predicts a fold has seen neither its noisy nor its clean samples
-    regression     where inputs are vectors, ridge regressions alone take the place of stages 1 and 2, whose epochs are idle
+    regression     where inputs are vectors, ridge regressions alone replace stages 1 and 2, whose epochs are idle
     noisy_stage    fraction of the run, or epochs if ≥ 1, of stage 1
     forward_stage  the same of stage 2; the rest of the run trains the deployed network
     clean_weight   of the clean samples' loss in stages 2 and 3, where they are many; less where they are few
