@@ -411,7 +411,12 @@ def test_regressions_take_the_place_of_networks_and_of_their_epochs(monkeypatch:
     train_all(made, data)
     assert made.regressed
     assert set(taken) == set(range(made.starts[2], EPOCHS))
-    assert [made.relative_cost(epoch) for epoch in range(made.starts[2])] == [0.0] * made.starts[2]
+    fresh, _ = regressed()
+    fresh.before_estimate(data)
+    costs = [fresh.relative_cost(epoch) for epoch in range(EPOCHS)]
+    made.before_estimate(data)
+    assert costs == [made.relative_cost(epoch) for epoch in range(EPOCHS)], "the same before a run and after it"
+    assert [cost > 0 for cost in costs] == [epoch >= made.starts[2] for epoch in range(EPOCHS)]
     assert float(made.weights[2]) == 0, "there are no networks of stage 2"
     true = torch.as_tensor(DATA.true)[data.train.index]
     right = (made.soft_labels(data.train.index).argmax(1) == true).float().mean()
@@ -428,7 +433,7 @@ def test_no_regression_predicts_a_sample_whose_label_it_has_seen(monkeypatch: py
     made.assign_clean_folds(data)
     made.estimate_by_regression(data, share=0.3)
     other, _ = regressed()
-    other.task.given = torch.where(made.fold == 1, (made.task.given + 1) % 4, made.task.given)
+    other.task.given = other.given = torch.where(made.fold == 1, (made.given + 1) % 4, made.given)
     other.fold = made.fold
     other.set_clean_folds(made.clean_fold)
     other.estimate_by_regression(data, share=0.3)
@@ -457,14 +462,14 @@ def test_nor_does_that_of_clean_samples(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_vectors_are_mixed_where_a_network_would_memorise_them() -> None:
     _, data = built()
-    assert mixing.mixing_would_help(data, leverage=0.02, epochs=5)
-    assert not mixing.mixing_would_help(data, leverage=0.02, epochs=4)
-    assert mixing.mixing_helps(data, 0.15)
-    assert not mixing.mixing_helps(data, 0.1)
+    assert mixing.mixing_would_help(data, leverage=0.04, epochs=4)
+    assert not mixing.mixing_would_help(data, leverage=0.04, epochs=3)
+    assert mixing.mixing_helps(data, lambda: 0.15)
+    assert not mixing.mixing_helps(data, lambda: 0.1)
     pictures = torch.randn(len(DATA.true), 1, 2, 2)
-    assert mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(pictures))), 0.0)
+    assert mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(pictures))), lambda: 0.0)
     sparse = torch.zeros(len(DATA.true), 40)
-    assert not mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(sparse))), 1.0)
+    assert not mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(sparse))), lambda: 1.0)
 
 
 def test_what_networks_have_memorised_is_what_only_those_predict_that_have_seen_it() -> None:

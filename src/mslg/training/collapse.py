@@ -27,13 +27,20 @@ class CollapseWatch:
         self.expected = spread(given.cpu(), classes)
         self.advice = advice or "a smaller learning rate"
         self.warned: set[str] = set()
+        self.trained = False  # whether there was an epoch with steps
 
     def __call__(self, record: EpochRecord) -> list[str]:
         """Warnings about this epoch, each kind at most once per run."""
-        warnings = []
+        warnings: list[str] = []
+        first, self.trained = (
+            not self.trained,
+            self.trained or any(name.startswith("train/") for name in record.metrics),
+        )
+        if first:  # a network that has just begun to learn
+            return warnings
         for kind in ("predictions", "labels"):
             value = record.metrics.get(f"{kind}/spread")
-            if value is None or kind in self.warned or record.epoch == 0 or value >= ALARM * self.expected:
+            if value is None or kind in self.warned or value >= ALARM * self.expected:
                 continue
             self.warned.add(kind)
             warnings.append(

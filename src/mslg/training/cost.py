@@ -69,4 +69,5 @@ def duration_range(method: Method, data: Splits, work: float) -> tuple[float, fl
 def work_of(method: Method, data: Splits, epochs: int, first: int = 0) -> float:
     """The work from an epoch to the end, in plain steps."""
     steps = data.steps(method.excluded())
+    method.before_estimate(data)
     return sum(steps * method.relative_cost(epoch) for epoch in range(first, epochs))

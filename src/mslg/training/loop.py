@@ -3,6 +3,7 @@
 for epoch:
     method.begin_epoch
     for batch: for each of its micro-batches: method.step → fold the predictions into the history
+               (none if the method is idle in this epoch)
                now and then: method.train_on_reviewed
     method.end_epoch → evaluate → yield a record
 """
@@ -128,7 +129,8 @@ def train(
                 after_step(position)
         with seeded(data.device, data.seed, "end epoch", epoch), method.computing():
             method.end_epoch(epoch, data)
-        position.history.end_epoch(epoch)
+        if position.steps:
+            position.history.end_epoch(epoch)
         trained = time.perf_counter()
         metrics = _means(position) | {"optim/lr": method.learning_rate()}
         if evaluation is not None:

@@ -136,6 +136,9 @@ class Method(MethodBase):
         """Indices of samples to leave out of training, or None."""
         return None
 
+    def before_estimate(self, data: Splits) -> None:
+        """Called before the cost of a run on these data is estimated."""
+
     def relative_cost(self, epoch: int) -> float:
         """Cost of a step in this epoch relative to plain training, for the estimate before a run."""
         return 1.0

@@ -26,7 +26,7 @@ from .outside_folds import OutsideFolds
 from .ridge import Ridge, RidgeSamples
 
 FINE_TUNE_RATE = 0.1  # of the learning rate
-SAMPLES = 4000  # that are asked whether they were memorised, about
+SAMPLES = 4000  # whose labels may have been memorised that are looked at, to twice as many
 
 
 class FoldNetworks(SingleNetwork):

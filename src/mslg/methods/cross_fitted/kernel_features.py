@@ -59,8 +59,8 @@ def triangular_product(rows: Tensor, lower: Tensor) -> Iterator[tuple[slice, Ten
         yield columns, rows[:, : start + BLOCK] @ lower[columns, : start + BLOCK].T
 
 
-def landmarks_of(rows: Tensor, index: Tensor, samples: int) -> Tensor:
-    """(landmarks, columns) some of the samples of all processes."""
-    kept = (index % max(1, -(-samples // LANDMARKS)) == 0).nonzero().flatten()
+def landmarks_of(rows: Tensor, index: Tensor, every: int) -> Tensor:
+    """(landmarks, columns) of the samples of all processes, one in `every`."""
+    kept = (index % every == 0).nonzero().flatten()
     order = gathered(index[kept]).argsort()
     return gathered(rows[kept])[order]

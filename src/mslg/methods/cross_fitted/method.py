@@ -122,14 +122,14 @@ class CrossFitted(FoldPosterior):
             self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
         self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
-        self.regression = regression
+        self.regression, self._will_regress = regression, False
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         raise_weight_decay(self.optimizer, decay)
         self.mixes = False  # whether inputs are mixed in stage 3
         self.steps, self.clean_steps, self.counts = 0, CLEAN_STEPS, 1.0  # per epoch; in stage 1; see `counted`
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
-        self.table = LabelTable(task.given.to(task.device), task.classes, start=0.0, path=in_file)
+        self.table = LabelTable(self.given, task.classes, start=0.0, path=in_file)
         self._unit = torch.eye(task.classes, device=task.device)
         self.register_buffer("scale", torch.zeros((), device=task.device))  # of label steps: the largest mean so far
         self.engine = Bilevel(self.network, mode=mode, head=task.head(self.network))
@@ -163,7 +163,7 @@ class CrossFitted(FoldPosterior):
             self.mixes = self.mixup and mixing_would_help(data, self.leverage, self.task.epochs - self.starts[2])
             self._enter(2)
         elif self.stage == 0 and epoch == self.starts[1]:
-            self.mixes = self.mixup and mixing_helps(data, self.memorised("noisy", data))
+            self.mixes = self.mixup and mixing_helps(data, lambda: self.memorised("noisy", data))
             steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
             self.estimate_by_networks(epoch, data, fine_tuning=min(CLEAN_STEPS, max(10, steps)), share=self.auto_share)
             self._enter(1)
@@ -204,8 +204,11 @@ class CrossFitted(FoldPosterior):
     def excluded(self) -> Tensor | None:
         return self.chosen if len(self.chosen) else None
 
+    def before_estimate(self, data: Splits) -> None:
+        self.counts, self._will_regress = counted(data), self.regression and not self.task.warm and self.regresses(data)
+
     def relative_cost(self, epoch: int) -> float:
-        if self.regressed and epoch < self.starts[2]:
+        if self._will_regress and epoch < self.starts[2]:
             return 0.0
         if epoch < self.starts[1]:
             steps = self.starts[1] * -(-len(self.task.given) // self.task.batch_size)

@@ -18,15 +18,16 @@ from ...training.method import Task
 from ...training.stacking import floored
 from .estimates import CleanPredictions, chosen_as_clean, first_matrix, noise_from_tables, stacked
 from .fold_networks import FoldNetworks
-from .ridge import Ridge, RidgeSamples, are_vectors
+from .ridge import MANY_CLASSES, Ridge, RidgeSamples, are_vectors
 from .ridge_problem import LEAST_ROUNDS
 
 log = logging.getLogger("mslg")
 
 LEAST = 1e-6  # an entry of a transition matrix that was never counted is unlikely, not impossible
 SOURCES = ("noisy", "clean", "corrected", "ridge")
-CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")  # that networks of the first three are trained as
-REGRESSED = ("cross-entropy", "clean-only", "gold-correction")  # and regressions: the first, second and fourth
+# The controls that are trained as the first three sources are; of regressions, as the first, second and fourth.
+CONTROLS = ("noisy-then-clean", "clean-only", "gold-correction")
+REGRESSED = ("cross-entropy", "clean-only", "gold-correction")
 WEIGHTS = "weights: noisy labels %.2f, clean samples %.2f, forward correction %.2f, ridge %.2f; given label %.2f"
 
 
@@ -43,6 +44,7 @@ class FoldPosterior(FoldNetworks):
 
     def __init__(self, task: Task, folds: int) -> None:
         super().__init__(task, folds)
+        self.given = task.given.to(task.device)
         self.chosen = torch.empty(0, dtype=torch.int64)
         self.register_buffer("weights", torch.zeros(5, dtype=torch.float64, device=task.device))
         self.register_buffer("transition", torch.eye(task.classes, dtype=torch.float64, device=task.device))
@@ -84,9 +86,9 @@ class FoldPosterior(FoldNetworks):
         """All of this, and the weights, by ridge regressions alone: of given labels, of clean samples, and corrected
         through the transition matrix. False, and nothing is done, where inputs are not vectors."""
         rows, samples = self._samples_to_fit(), data.unbiased_clean
+        if not self.regresses(data):
+            return False
         for batch in data.in_order():
-            if not are_vectors(batch.inputs):
-                return False
             rows.add(batch)
         unit = torch.eye(self.task.classes).to(self.transition)
         noisy = rows.fit(unit, rounds=LEAST_ROUNDS)
@@ -107,6 +109,12 @@ class FoldPosterior(FoldNetworks):
         self.fit_weights(data)
         return True
 
+    def regresses(self, data: Splits) -> bool:
+        """Whether regressions alone are possible, as far as the first samples show."""
+        first = data.train.at(torch.arange(min(2, len(data.train.index))))
+        vectors = are_vectors(next(data.in_order(first)).inputs)
+        return bool(broadcast_object(vectors and self.task.classes < MANY_CLASSES))
+
     def _predict_by_clean(self, clean: Ridge, rows: RidgeSamples, data: Splits) -> Tensor:
         """Predict training samples, none of which this regression has seen, and clean ones out of fold."""
         read = ((batch.index, clean.predict_together(batch.inputs)) for batch in data.in_order())
@@ -115,10 +123,12 @@ class FoldPosterior(FoldNetworks):
         return clean.predict_all((b for part in data.drawn_parts for b in data.in_order(part)), self.clean_fold)
 
     def _samples_to_fit(self) -> RidgeSamples:
-        return RidgeSamples(self.task.given.to(self.task.device), self.fold, len(self.task.given))
+        return RidgeSamples(self.given, self.fold, len(self.task.given))
 
     def _regression_of_clean(self, data: Splits, unit: Tensor, like: Ridge) -> Ridge:
         assert data.clean is not None
+        if len(self.clean_fold[data.clean.index].unique()) < self.folds:
+            return Ridge()
         label = torch.zeros(len(self.clean_fold), dtype=torch.int64)
         label[data.clean.index] = data.clean.label
         rows = RidgeSamples(label.to(self.task.device), self.clean_fold, len(data.clean), like)
@@ -189,7 +199,7 @@ class FoldPosterior(FoldNetworks):
     def log_posterior(self, index: Tensor) -> Tensor:
         """(n, classes) log q up to a constant, as the clean samples weigh its parts."""
         columns = self.weights[4] * self.transition.clamp_min(LEAST).log().T + self.offset
-        return columns.float()[self.task.given.to(self.task.device)[index]] + self.weighed(index)
+        return columns.float()[self.given[index]] + self.weighed(index)
 
     def weighed(self, index: Tensor) -> Tensor:
         """(n, classes) the weighed logarithms of the predictions that have not seen the given labels."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ...data.batch import Batch, Inputs
 from ...runtime.precision import full_precision
-from .kernel_features import ROWS, Kernel, features_of, landmarks_of
+from .kernel_features import LANDMARKS, ROWS, Kernel, features_of, landmarks_of
 from .ridge_problem import ROUNDS, Problem, column_sums, total
 
 PRECISION = torch.float32  # of features and their products; solutions are found in float64
@@ -34,6 +34,7 @@ NARROW = 512  # columns up to which a kernel is tried
 CHOSEN_ON = 2500  # samples that features, penalty and rounds are chosen on, about
 PENALTIES = (1e-2, 1e-3, 3e-2)  # times a tenth of the features' sum of squares; by the first, features are chosen
 SHARPENED_ON = 500  # samples, about
+FEWEST = 10  # that there must be to choose by
 MANY_CLASSES = 200  # from which on none of this is done: its cost is quadratic in classes
 
 
@@ -68,7 +69,7 @@ class Ridge(NamedTuple):
             return self.mean_of(self._features(rows))
 
     def mean_of(self, features: Tensor) -> Tensor:
-        """The same of samples with these features."""
+        """(n, classes) what `predict_together` says of samples with these features."""
         logits = torch.stack([(features @ solution.to(features)).double() for solution in self.solutions])
         logits += self.offsets[:, None]
         return logits.log_softmax(2).logsumexp(0) - math.log(len(logits))
@@ -77,7 +78,7 @@ class Ridge(NamedTuple):
         return features_of((rows - self.mean.to(rows)) / self.scale.to(rows), self.kernel)
 
     def predict_all(self, batches: Iterable[Batch], fold: Tensor) -> Tensor:
-        """(n, classes) the same of several batches, on the CPU; `fold` is of all samples of their source."""
+        """(n, classes) what `predict` says of several batches, on the CPU; `fold` is of all samples of their source."""
         predicted = [self.predict(batch.inputs, fold[batch.index]).cpu() for batch in batches]
         return torch.cat(predicted) if predicted else torch.empty(0, self.offsets.shape[1])
 
@@ -106,10 +107,10 @@ class RidgeSamples:
         self._folds = int(fold.max()) + 1
         self._added: list[tuple[Tensor, Tensor]] = []  # rows and index
         self._fitted: Standardised | None = None
-        self._usable = True
+        self._usable, self._thinned = True, 1  # every how many are kept
         self._like = like
         self._kinds: list[Kernel | None] = [None if like is None else like.kernel]
-        self._chosen: tuple[float, int] | None = None  # penalty and kind, by the first fit
+        self._chosen: tuple[float, int] | None = None  # penalty and kind, by the last fit
         self._problems: dict[tuple[int, bool], Problem] = {}  # by kind of features, and whether of all samples
         self._predicted: list[tuple[Tensor, Tensor]] = []
 
@@ -119,8 +120,8 @@ class RidgeSamples:
         if rows is None:
             self._usable = False
             return
-        every = -(-self._samples * rows.shape[1] // VALUES)
-        kept = (batch.index % every == 0).nonzero().flatten()  # by index: several processes keep what one would
+        self._thinned = -(-self._samples * rows.shape[1] // VALUES)
+        kept = (batch.index % self._thinned == 0).nonzero().flatten()  # by index, as one process would
         self._added.append((rows.index_select(0, kept), batch.index.index_select(0, kept)))
 
     def predicted(self) -> list[tuple[Tensor, Tensor]]:
@@ -135,7 +136,7 @@ class RidgeSamples:
         return self._problem(kind, whole=True).mean_leverage(penalty)
 
     def predicted_together(self, other: Ridge) -> list[tuple[Tensor, Tensor]]:
-        """The same by another regression with these features, which has seen none of the samples."""
+        """What `predicted` is, by another regression with these features, which has seen none of the samples."""
         if not self.predicted() or self._chosen is None or self._fitted is None:
             return []
         features = self._problem(self._chosen[1], whole=True).features
@@ -143,8 +144,7 @@ class RidgeSamples:
 
     def fit(self, transition: Tensor, *, rounds: int = ROUNDS) -> Ridge:
         """Fit the samples, each fold by the others, in at most this many rounds. Through the unit matrix, given labels
-        are what is predicted; more rounds only make the sharpness finer. What does not depend on the transition matrix
-        is computed once."""
+        are what is predicted; more rounds only make the sharpness finer. Features are computed once for all fits."""
         if not self._usable or len(transition) >= MANY_CLASSES:
             return Ridge()
         with full_precision(transition.device):
@@ -155,13 +155,10 @@ class RidgeSamples:
             return Ridge()
         assert self._fitted is not None
         _, index, mean, scale = self._fitted
-        if self._chosen is None:
-            _, rounds, penalty, best = self._best(transition, most)
-            self._chosen = penalty, best
-        else:
-            penalty, best = self._chosen
-            _, rounds = self._problem(best, whole=False).tried(penalty, transition, most)
+        _, rounds, penalty, best = self._best(transition, most)
         whole = self._problem(best, whole=True)
+        penalty *= self._problem(best, whole=False).samples / whole.samples  # the same, not the same per sample
+        self._chosen = penalty, best
         *_, (solutions, offsets) = whole.rounds(self._folds, penalty, rounds, transition)
         self._predicted = [(index, whole.predict(solutions, offsets).log_softmax(0).T)]
         return Ridge(mean, scale, self._kinds[best], solutions, offsets)
@@ -193,21 +190,39 @@ class RidgeSamples:
             return False
         rows.sub_(mean.to(rows)).div_(scale.to(rows))
         self._fitted, self._added = Standardised(rows, index, mean, scale), []
+        chosen = torch.tensor(float(len(self._some(CHOSEN_ON))), dtype=torch.float64, device=rows.device)
+        if float(total(chosen)) < FEWEST:
+            return False  # the index of these samples has a pattern
         if self._like is None and rows.shape[1] <= NARROW:
-            self._kinds.append(Kernel.of(landmarks_of(rows, index, self._samples)))
+            landmarks = landmarks_of(rows, index, self._every(LANDMARKS, up=True))
+            if len(landmarks):
+                self._kinds.append(Kernel.of(landmarks))
         return True
+
+    def _every(self, count: int, *, up: bool = False) -> int:
+        """Every how many by index are about this many samples, of all processes."""
+        kept = self._samples // self._thinned
+        return self._thinned * max(1, -(-kept // count) if up else kept // count)
+
+    def _some(self, count: int) -> Tensor:
+        """Where about this many of the samples are, as far as they are of this process."""
+        assert self._fitted is not None
+        return (self._fitted.sample % self._every(count) == 0).nonzero().flatten()
 
     def _problem(self, kind: int, *, whole: bool) -> Problem:
         """All samples, or some to choose by."""
         assert self._fitted is not None
-        rows, index = self._fitted.rows, self._fitted.sample
-        chosen = (index % max(1, self._samples // CHOSEN_ON) == 0).nonzero().flatten()
-        whole = whole and len(chosen) < len(rows)
+        whole = whole and self._every(CHOSEN_ON) > self._thinned  # otherwise these are all, for every process
         if (kind, whole) not in self._problems:
-            rows, index = (rows, index) if whole else (rows[chosen], index[chosen])
-            features, fold = features_of(rows, self._kinds[kind]), self._fold[index]
-            sharpened = index % max(1, self._samples // SHARPENED_ON) == 0
-            self._problems[kind, whole] = Problem(features, self._label[index], fold, self._folds, sharpened)
+            rows, index = self._fitted.rows, self._fitted.sample
+            sharpened = index % self._every(SHARPENED_ON) == 0
+            if not whole:
+                chosen = self._some(CHOSEN_ON)
+                rows, index, sharpened = rows[chosen], index[chosen], sharpened[chosen]
+            features = features_of(rows, self._kinds[kind])
+            self._problems[kind, whole] = Problem(
+                features, self._label[index], self._fold[index], self._folds, sharpened
+            )
         return self._problems[kind, whole]
 
 

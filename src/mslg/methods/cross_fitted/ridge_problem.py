@@ -35,6 +35,7 @@ class Problem:
     def __init__(self, features: Tensor, label: Tensor, fold: Tensor, folds: int, sharpened: Tensor) -> None:
         self.features, self._label, self._fold = features, label, fold
         self._sharpened = sharpened.nonzero().flatten()
+        self.samples = float(total(torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)))
         ends = torch.bincount(fold, minlength=folds).cumsum(0).tolist()
         self._parts = [slice(start, end) for start, end in pairwise([0, *ends])]
         parts = [features[part] for part in self._parts]
@@ -89,7 +90,7 @@ class Problem:
                 target = normalised(probs * columns) * outside
 
     def mean_leverage(self, penalty: float) -> float:
-        """That of samples in the solutions that have seen them."""
+        """The mean leverage of samples in the solutions that have seen them."""
         leverage = self._factor(len(self._squares), penalty)[1]
         return float(leverage.sum() / (leverage > 0).sum().clamp_min(1))
 
