@@ -57,7 +57,10 @@ def test_every_phase_has_cells_of_the_recipe() -> None:
         assert set(phase.columns) <= set(memorising.COLUMNS)
     named = {(row.name, column) for phase in memorising.PHASES for row in phase.rows for column in phase.columns}
     tuned = {(name, column) for name, column in named if not name.startswith("released, ")}
-    assert len(tuned) == sum(not name.startswith("released, ") for name in rows) * len(memorising.COLUMNS)
+    others = [name for name in rows if not name.startswith("released, ")]
+    every = {(name, column) for name in others for column in memorising.EVERY}
+    assert tuned == {*every, ("cross-entropy", "uniform-60")}
+    assert set(memorising.COLUMNS) - set(memorising.EVERY) == {"uniform-60"}
 
 
 def test_a_cell_run_again_is_compared_digit_by_digit() -> None:

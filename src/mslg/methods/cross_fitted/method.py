@@ -156,6 +156,7 @@ class CrossFitted(FoldPosterior):
     def begin_epoch(self, epoch: int, data: Splits) -> None:
         check_clean_set(data, auto=self.auto_clean)
         self.steps, self.counts = data.steps(self.excluded()), counted(data)
+        self._parts = None
         if not len(self.clean_fold):
             self.assign_clean_folds(data)
         regresses = self.regression and epoch == self.stage == 0
@@ -173,6 +174,8 @@ class CrossFitted(FoldPosterior):
         if self.stage == 2 and self._refines and not self.idle():
             done, length = epoch - self.starts[2], self.task.epochs - self.starts[2]
             self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
+
+        self._shifts = bool(self.offset.any())
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -252,7 +255,9 @@ class CrossFitted(FoldPosterior):
         inputs = concat_inputs([batch.inputs, clean.inputs])
         sizes = (size := len(batch.index), len(clean.index))
         if self._parts is None or self._parts.sizes != sizes:
-            self._parts = StepParts.of(sizes, self.offset, self.class_shares, self.clean_weight * self.counts)
+            self._parts = StepParts.of(
+                sizes, self.offset, self.class_shares, self.clean_weight * self.counts, self._shifts
+            )
         if self.mixes:
             assert isinstance(inputs, Tensor)
             inputs, target = mixed(inputs, target, self._parts.other)
@@ -322,6 +327,7 @@ class CrossFitted(FoldPosterior):
     _kept: Tensor | None = None  # soft labels of all samples in stage 3
     _kept_changed: Tensor  # whether each of them is of another class than the given one
     _parts: StepParts | None = None  # of its last step
+    _shifts = False  # whether class shares of noisy and clean samples differ
 
     def extra(self) -> dict[str, Any]:
         return {
@@ -349,7 +355,9 @@ class CrossFitted(FoldPosterior):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         self._enter(int(state_dict["_extra_state"]["extra"]["stage"]))
         self._kept = self._parts = None
-        return super().load_state_dict(state_dict, strict, assign)
+        loaded = super().load_state_dict(state_dict, strict, assign)
+        self._shifts = bool(self.offset.any())
+        return loaded
 
     def continue_from(self, state: Mapping[str, Any]) -> None:
         if int(state["_extra_state"]["extra"]["stage"]) < 2:

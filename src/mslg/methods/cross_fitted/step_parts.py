@@ -22,9 +22,11 @@ class StepParts(NamedTuple):
     other: Tensor  # (samples,) whom each is mixed with
 
     @classmethod
-    def of(cls, sizes: tuple[int, int], offset: Tensor, shares: ClassShares, clean_weight: float) -> StepParts:
+    def of(
+        cls, sizes: tuple[int, int], offset: Tensor, shares: ClassShares, clean_weight: float, shifts: bool
+    ) -> StepParts:
         both = noisy_shift(offset, shares), clean_shift(offset, shares)
         shift = torch.cat([each.expand(count, -1) for each, count in zip(both, sizes, strict=True)])
         of_each = shift.new_tensor([1 / sizes[0], clean_weight / sizes[1]])
         weight = of_each.repeat_interleave(shift.new_tensor(sizes).long())
-        return cls(sizes, shift, bool(shift.any()), weight, neighbours(sizes).to(offset.device))
+        return cls(sizes, shift, shifts, weight, neighbours(sizes).to(offset.device))
