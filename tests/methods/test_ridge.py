@@ -85,6 +85,20 @@ def test_the_first_round_is_the_ridge_regression_of_given_labels() -> None:
         assert torch.allclose(solution[:, c], sharpness * slow, rtol=1e-9, atol=1e-12)
 
 
+def test_labels_that_stay_are_fitted_like_those_that_are_corrected_by_hardly_anything() -> None:
+    """What is left out where the matrix is the unit one changes nothing."""
+    inputs, _, given, _ = noisy(120)
+    fold, unit = torch.arange(120) // 30, torch.eye(CLASSES, dtype=torch.float64)
+    nearly = (1 - 1e-13) * unit + 1e-13 / CLASSES
+    made = Problem(features_of(inputs, None), given, fold, FOLDS, torch.arange(120) % 2 == 0)
+    for one, other in zip(made.rounds(FOLDS, 1e-2, 3, unit), made.rounds(FOLDS, 1e-2, 3, nearly), strict=True):
+        assert all(torch.allclose(*pair, rtol=1e-6, atol=1e-8) for pair in zip(one, other, strict=True))
+    every = made._leverage(made._factor(FOLDS, 1e-2, slice(None))[0], slice(None))
+    assert torch.allclose(made._factor(FOLDS, 1e-2, made._sharpened)[1], every[:, :, made._sharpened])
+    some = every[:, :, made._sharpened]
+    assert made.mean_leverage(1e-2) == pytest.approx(float(some.sum() / (some > 0).sum()))
+
+
 def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge_problem, "DECONVOLVED", 2000)
     transition = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)

@@ -36,13 +36,12 @@ class Problem:
         self.features, self._label, self._fold = features, label, fold
         self._sharpened = sharpened.nonzero().flatten()
         self.samples = float(total(torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)))
-        ends = torch.bincount(fold, minlength=folds).cumsum(0).tolist()
-        self._parts = [slice(start, end) for start, end in pairwise([0, *ends])]
+        self._parts = parts_of(fold, folds)
         parts = [features[part] for part in self._parts]
         own = torch.stack(averaged([(part.T @ part).double() for part in parts]))
         sums = torch.stack(averaged([column_sums(part) for part in parts]))
         self._squares, self._sums = own.sum(0) - own, sums.sum(0) - sums  # without each fold
-        self._factored: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
+        self._factored: dict[tuple[int, float, bool], tuple[Tensor, Tensor]] = {}
 
     def tried(self, penalty: float, transition: Tensor, most: int = ROUNDS) -> tuple[float, int]:
         """The least loss of given labels in the first folds, and after how many rounds."""
@@ -67,62 +66,76 @@ class Problem:
         after each round; after the first, of given labels."""
         features, label, matrix = self.features, self._label, transition
         transition, classes = transition.to(features), len(transition)
-        factor, leverage = self._factor(folds, penalty)
+        unit = torch.eye(classes).to(features)
+        corrects = not torch.equal(transition, unit)  # otherwise labels stay what they are, and few scores are needed
+        scored: slice | Tensor = slice(None) if corrects else self._sharpened
+        factor, leverage = self._factor(folds, penalty, scored)
         outside = torch.stack([self._fold != number for number in range(folds)])[:, None]  # (folds, 1, n)
         columns = transition[:, label]  # (classes, n): the last dimension is long, which is many times as fast
-        target = torch.eye(classes).to(features)[label].T * outside  # (folds, classes, n)
+        target = unit[label].T * outside  # (folds, classes, n)
         sharpness = torch.ones(folds).to(factor)
         for number in range(count):
-            products = (target.flatten(0, 1) @ features).double()
-            counts, products = averaged([target.sum(2, dtype=torch.float64), products])
-            shares = counts / counts.sum(1, keepdim=True)  # (folds, classes)
-            products = products.view(folds, classes, -1) - shares[:, :, None] * self._sums[:folds, None]
-            solutions = torch.cholesky_solve(products.mT, factor)  # (folds, features, classes)
-            of_classes = shares.to(features)[:, :, None]
-            scores = (solutions.mT.flatten(0, 1).to(features) @ features.T).view_as(target)
-            scores = without_each(scores, target - of_classes, leverage).add_(of_classes)
+            if corrects or number == 0:
+                products = (target.flatten(0, 1) @ features).double()
+                counts, products = averaged([target.sum(2, dtype=torch.float64), products])
+                shares = counts / counts.sum(1, keepdim=True)  # (folds, classes)
+                products = products.view(folds, classes, -1) - shares[:, :, None] * self._sums[:folds, None]
+                solutions = torch.cholesky_solve(products.mT, factor)  # (folds, features, classes)
+                of_classes = shares.to(features)[:, :, None]
+                scores = solutions.mT.flatten(0, 1).to(features) @ features[scored].T
+                scores = scores.view(folds, classes, -1)
+                scores = without_each(scores, target[:, :, scored] - of_classes, leverage).add_(of_classes)
             tried = SHARPNESS[:, None].expand(-1, folds) if number < 2 else NEARBY[:, None] * sharpness.cpu()
-            sharpness = self._sharpness(scores, outside, tried.to(factor), matrix if number > 0 else None)
+            known = scores[:, :, self._sharpened] if corrects else scores
+            sharpness = self._sharpness(known, outside, tried.to(factor), matrix if number > 0 else unit.to(matrix))
             yield sharpness[:, None, None] * solutions, sharpness[:, None] * shares
-            if number + 1 < count:
+            if corrects and number + 1 < count:
                 probs = (sharpness.to(scores)[:, None, None] * scores).softmax(1)
                 probs = probs if number else deconvolved(probs, transition)
                 target = normalised(probs * columns) * outside
 
     def mean_leverage(self, penalty: float) -> float:
-        """The mean leverage of samples in the solutions that have seen them."""
-        leverage = self._factor(len(self._squares), penalty)[1]
-        return float(leverage.sum() / (leverage > 0).sum().clamp_min(1))
+        """The mean leverage of samples in solutions that have seen them, of those that the sharpness is fitted on."""
+        leverage = self._factor(len(self._squares), penalty, self._sharpened)[1]
+        sums = total(torch.stack([leverage.double().sum(), (leverage > 0).double().sum()]))
+        return float(sums[0] / sums[1].clamp_min(1))
 
-    def _factor(self, folds: int, penalty: float) -> tuple[Tensor, Tensor]:
-        """Cholesky's factors without each of the first folds, and the leverage of each sample."""
-        if (folds, penalty) not in self._factored:
+    def _factor(self, folds: int, penalty: float, scored: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Cholesky's factors without each of the first folds, and the leverage of the samples that are scored."""
+        key = (folds, penalty, isinstance(scored, slice))
+        if key not in self._factored:
             squares = self._squares[:folds]
             scale = penalty / 10 * squares.diagonal(dim1=1, dim2=2).sum(1)
             factor = torch.linalg.cholesky(squares + scale[:, None, None] * torch.eye(squares.shape[1]).to(squares))
-            self._factored = {(folds, penalty): (factor, self._leverage(factor))}
-        return self._factored[folds, penalty]
+            self._factored = {key: (factor, self._leverage(factor, scored))}
+        return self._factored[key]
 
-    def _leverage(self, factor: Tensor) -> Tensor:
+    def _leverage(self, factor: Tensor, scored: slice | Tensor) -> Tensor:
         """(folds, 1, n) how much each sample's own target counts in its score by the solution without a fold, which is
         of no interest in the fold itself."""
-        found = self.features.new_zeros(len(factor), 1, len(self.features))
+        features = self.features[scored]
+        parts = self._parts if isinstance(scored, slice) else parts_of(self._fold[scored], len(self._parts))
+        found = features.new_zeros(len(factor), 1, len(features))
         unit = torch.eye(factor.shape[1]).to(factor)
         for number, inverse in enumerate(torch.linalg.solve_triangular(factor, unit, upper=False)):
-            for other, part in enumerate(self._parts):
+            for other, part in enumerate(parts):
                 if other != number:
-                    found[number, 0, part] = leverage_of(self.features[part], inverse)
+                    found[number, 0, part] = leverage_of(features[part], inverse)
         return found
 
-    def _sharpness(self, scores: Tensor, outside: Tensor, tried: Tensor, transition: Tensor | None) -> Tensor:
+    def _sharpness(self, scores: Tensor, outside: Tensor, tried: Tensor, transition: Tensor) -> Tensor:
         """(folds,) of the (n, folds) factors tried, those with which scores, as logits, make given labels most likely
-        through the transition matrix, or as true labels."""
+        through the transition matrix. `scores` are of the samples that the sharpness is fitted on."""
         some = self._sharpened
-        matrix = torch.eye(scores.shape[1]).to(tried) if transition is None else transition
-        logits = tried[:, :, None, None] * scores[:, :, some].double()
-        loss = losses(logits, self._label[some], matrix)
+        loss = losses(tried[:, :, None, None] * scores.double(), self._label[some], transition)
         best = total((loss * outside[:, 0, some]).sum(2)).argmin(0)
         return tried.gather(0, best[None])[0]
+
+
+def parts_of(fold: Tensor, folds: int) -> list[slice]:
+    """Where the samples of each fold are, which come one after the other."""
+    ends = torch.bincount(fold, minlength=folds).cumsum(0).tolist()
+    return [slice(start, end) for start, end in pairwise([0, *ends])]
 
 
 def column_sums(rows: Tensor) -> Tensor:
