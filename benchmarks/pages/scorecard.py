@@ -161,9 +161,7 @@ def beyond(features: Sweep) -> list[str]:
         prose(
             "**Many samples, few epochs.** On [frozen features of all of CIFAR-10](features.md), 49,000 samples and",
             f"six epochs, the default is {' and '.join(parts)} against the better of cross entropy and gold",
-            "correction. Two of the six epochs go into the fold networks; and mixup, which keeps a network from",
-            "memorising, costs accuracy where it does not (`--set mixup=false`: 0.3 to 1.7 points better in seven",
-            "trials on the seeds 100 and 101).",
+            "correction. Two of the six epochs go into the fold networks.",
         )
     ]
 
