@@ -174,7 +174,6 @@ class CrossFitted(FoldPosterior):
         if self.stage == 2 and self._refines and not self.idle():
             done, length = epoch - self.starts[2], self.task.epochs - self.starts[2]
             self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
-
         self._shifts = bool(self.offset.any())
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
