@@ -151,11 +151,11 @@ PHASES = [
     Phase("deciding", DECIDING, FIRST, [0]),
     Phase("columns", DECIDING, EVERY, [0]),
     Phase("ablations", ABLATIONS, ABLATED, [0]),
-    Phase("second", [*DEFAULT, *DECIDING], EVERY, [1]),
     Phase("others", OTHERS, EVERY, [0]),
-    Phase("ablated", ABLATIONS, ABLATED, [1]),
-    Phase("more", OTHERS, EVERY, [1]),
+    Phase("second", [*DEFAULT, *DECIDING], EVERY, [1]),
     Phase("four", LEADING, FIRST, [2, 3]),
+    Phase("more", OTHERS, EVERY, [1]),
+    Phase("ablated", ABLATIONS, ABLATED, [1]),
 ]
 
 TUNING = f"""\
@@ -289,26 +289,28 @@ def write_recipes(results_folder: Path) -> tuple[Grid, Grid]:
     return load_grid(str(tuning)), load_grid(str(main))
 
 
-def run(root: str, results_folder: Path, phases: Sequence[Phase], without: Sequence[str]) -> None:
+def run(root: str, results_folder: Path, phases: Sequence[Phase], without: Sequence[str], jobs: int = 1) -> None:
     """Run what is missing of these phases, each row's trials before its cells."""
     for phase in phases:
         rows = [row for row in phase.rows if row.name not in without]
         tuning, _ = write_recipes(results_folder)
         trials = {trial(row, rate) for row in rows if row.tuned for rate in RATES}
-        _sweep(tuning, results_folder / "memorising-tuning", root, {(each, "released-60", 100) for each in trials})
+        _sweep(
+            tuning, results_folder / "memorising-tuning", root, {(each, "released-60", 100) for each in trials}, jobs
+        )
         _, main = write_recipes(results_folder)
         cells = {(row.name, column, seed) for row in rows for column in phase.columns for seed in phase.seeds}
-        _sweep(main, results_folder / "memorising", root, cells)
+        _sweep(main, results_folder / "memorising", root, cells, jobs)
 
 
-def _sweep(grid: Grid, folder: Path, root: str, wanted: set[tuple[str, str, int]]) -> None:
+def _sweep(grid: Grid, folder: Path, root: str, wanted: set[tuple[str, str, int]], jobs: int) -> None:
     def say(event: Event) -> None:
         if event.finished is not None or event.error is not None:
             print(outcome(event), flush=True)
 
     there = Ledger(folder).known(grid.cells()) if folder.exists() else {}
     if wanted - there.keys():
-        run_sweep(grid, folder, root=root, only=lambda cell: cell.key in wanted, watch=say)
+        run_sweep(grid, folder, processes=jobs, root=root, only=lambda cell: cell.key in wanted, watch=say)
 
 
 def left(results_folder: Path) -> Iterator[str]:
@@ -330,6 +332,7 @@ def main() -> None:
     options.add_argument("--root", help="folder with CIFAR-10 and the released student")
     options.add_argument("--until", choices=[phase.name for phase in PHASES], default=PHASES[-1].name)
     options.add_argument("--without", nargs="+", default=[], help="rows to leave for another time")
+    options.add_argument("-j", "--jobs", type=int, default=1, help="cells at a time, one core each")
     options.add_argument("--results", type=Path, default=HERE / "results")
     options.add_argument("--estimate", action="store_true")
     options.add_argument("--recipes", action="store_true")
@@ -342,7 +345,7 @@ def main() -> None:
         options.error("--root is needed to run")
     else:
         last = [phase.name for phase in PHASES].index(arguments.until)
-        run(arguments.root, arguments.results, PHASES[: last + 1], arguments.without)
+        run(arguments.root, arguments.results, PHASES[: last + 1], arguments.without, arguments.jobs)
 
 
 if __name__ == "__main__":
