@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mslg.issues.error_rate import (
     DRAWS,
+    GROUPS,
     NOT_HELD_OUT,
     TOO_FEW_PAIRS,
     Calibration,
@@ -26,6 +27,7 @@ from mslg.issues.error_rate import (
     bent,
     check_fdr,
     estimate_error_rate,
+    in_groups,
     level_for_share,
     logistic_slope,
     missing_evidence,
@@ -215,6 +217,27 @@ def test_the_slope_is_that_of_a_logistic_regression(expected: float) -> None:
         start = [0.0, expected, float(centre[row, 1])]
         best = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000})
         assert found[row].tolist() == pytest.approx([max(best.x[1], 0.01), best.x[2]], abs=2e-3)
+
+
+def test_neighbours_that_count_as_one_hardly_change_the_slope() -> None:
+    random = torch.Generator().manual_seed(5)
+    odds = 3 * torch.randn(3000, generator=random, dtype=torch.float64)
+    wrong = (torch.rand(3000, generator=random) < torch.sigmoid(0.8 * odds - 1)).double()
+    weight = torch.empty(4, 3000, dtype=torch.float64).exponential_(generator=random)
+    knots, prior = torch.tensor([0.3, 2.0], dtype=torch.float64), torch.ones(4, 3, dtype=torch.float64)
+    each = logistic_slope(bent(odds.expand(4, -1), knots), wrong, weight, prior, prior)
+    means, of_wrong, of_all = in_groups(odds, weight * wrong, weight)
+    assert len(means) <= GROUPS < len(odds)
+    for row, group in ((0, 0), (3, 7)):
+        size = -(-len(odds) // GROUPS)
+        members = odds.argsort()[group * size : (group + 1) * size]
+        assert float(means[group]) == pytest.approx(sum(float(odds[at]) for at in members) / len(members))
+        assert float(of_all[row, group]) == pytest.approx(sum(float(weight[row, at]) for at in members))
+        assert float(of_wrong[row, group]) == pytest.approx(sum(float(weight[row, at] * wrong[at]) for at in members))
+    grouped = logistic_slope(bent(means.expand(4, -1), knots), of_wrong / of_all, of_all, prior, prior)
+    assert (grouped - each).abs().max() < (each - each.mean(0)).abs().max() / 10, "far less than draws differ by"
+    few = odds[:20]
+    assert in_groups(few, weight[:, :20])[0] is few
 
 
 @pytest.mark.parametrize("wrong", ["none", "all", "one", "apart"])

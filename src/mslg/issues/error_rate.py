@@ -44,6 +44,7 @@ SHAPE_ERROR = 0.2  # the curve need not be logistic: its slope is off by a facto
 BY_FOLDS = (0.2, 0.3)
 BINS = 1000
 MOST = 4096  # held-out labels to which the slope is fitted: more take time and add little
+GROUPS = 512  # of neighbouring ones, which count as one
 TOGETHER = 40  # draws fitted at once: what they need stays in the cache
 NO_CLEAN_SAMPLES = "there are no clean samples"
 NOT_HELD_OUT = "no clean samples are held out: it takes 200 clean samples to hold some out, or a method that cross-fits"
@@ -204,23 +205,38 @@ def estimate_error_rate(
     else:
         share = share_from_predictions(held_out, predictions, weight, random)
     wrong = (held_out.given != held_out.verified).double()
-    centre = (weight * fitted.log_odds).sum(1) / weight.sum(1)
-    apart = fitted.log_odds - centre[:, None]
-    spread = ((weight * apart**2).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
+    middle = (weight * fitted.log_odds).sum(1) / weight.sum(1)
+    spread = ((weight * (fitted.log_odds - middle[:, None]) ** 2).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
     log_odds = log_odds.double()
     mean, own_spread = float(log_odds.mean()), float(log_odds.std().clamp_min(1e-6))
     z = descending(log_odds).sub_(mean).div_(own_spread)
     knots = z[[min(len(z) - 1, int((1 - part) * len(z))) for part in KNOTS]]
     some = torch.randperm(len(wrong), generator=random)[:MOST]
-    terms = bent((apart / spread[:, None])[:, some], knots)
+    odds, wrong_weight, weight = in_groups(fitted.log_odds[some], (weight * wrong)[:, some], weight[:, some])
+    terms = bent((odds - middle[:, None]) / spread[:, None], knots)
     centre, range_ = _slope_prior(spread, random)
-    slope = logistic_slope(terms, wrong[some], weight[:, some], centre, range_)
+    slope = logistic_slope(terms, wrong_weight / weight.clamp_min(1e-300), weight, centre, range_)
     steeper, off = BY_FOLDS if evidence.by_folds else (0.0, SHAPE_ERROR)
     slope[:, 0] *= torch.exp(steeper + off * torch.randn(DRAWS, generator=random, dtype=torch.float64))
     floor = _floor(float(wrong.mean()) * number, evidence.seed)
     level = level_for_share(z, slope, knots, (share / (1 - floor)).clamp(max=1 - 1e-6))
     calibration = Calibration(mean, own_spread, slope, level, floor, share, knots, evidence.seed)
     return ErrorRate(len(log_odds), fitted.basis, number, None, calibration)
+
+
+def in_groups(log_odds: Tensor, *weights: Tensor) -> list[Tensor]:
+    """(groups,) means of neighbouring log odds, and (draws, groups) sums of each of the (draws, samples) weights. To a
+    curve of three slopes, samples that are so close are the same."""
+    order = log_odds.argsort()
+    size = -(-len(order) // GROUPS)
+    if size == 1:
+        return [log_odds, *weights]
+    starts = np.arange(0, len(order), size)
+    sizes = np.diff(starts, append=len(order))
+    means = np.add.reduceat(log_odds[order].numpy(), starts) / sizes
+    return [torch.from_numpy(means)] + [
+        torch.from_numpy(np.add.reduceat(weight[:, order].numpy(), starts, axis=1)) for weight in weights
+    ]
 
 
 def bent(z: Tensor, knots: Tensor) -> Tensor:
@@ -244,14 +260,17 @@ def logistic_slope(
 
     Args:
         terms: (draws, samples, terms).
-        wrong: (samples,) 0 or 1.
+        wrong: (samples,) 0 or 1, or (draws, samples) fractions.
         weight: (draws, samples).
         centre: (draws, terms) what the slopes are regularised towards.
         spread: (draws, terms) the standard deviations of their prior.
     """
     start = torch.cat([torch.zeros(1, dtype=torch.float64), centre.median(0).values])
-    parts = [slice(first, first + TOGETHER) for first in range(0, len(terms), TOGETHER)]
-    found = [_newton(terms[at], wrong, weight[at], centre[at], spread[at], start, steps) for at in parts]
+    wrong, found = wrong.expand(len(terms), -1), []
+    for first in range(0, len(terms), TOGETHER):
+        at = slice(first, first + TOGETHER)
+        found.append(_newton(terms[at], wrong[at], weight[at], centre[at], spread[at], start, steps))
+        start = found[-1].median(0).values  # near the solutions of the other draws
     slope = torch.cat(found)[:, 1:].contiguous()
     slope[:, 0].clamp_min_(0.01)
     return slope
@@ -275,7 +294,7 @@ def _newton(
             curve[:, term, : term + 1] = curve[:, : term + 1, term] = below
         step = torch.linalg.solve(curve + torch.diag_embed(held), gradient).clamp(-2, 2)
         found = found - step
-        if float(step.abs().max()) < 1e-6:
+        if float(step.abs().max()) < 1e-4:  # the error that is left is about its square
             break
     return found
 

@@ -70,12 +70,17 @@ def _array(field: pa.Field, values: Any, names: pa.Array) -> pa.Array:
     if field.name in NAMED:
         return names.take(pa.array(values.numpy()))
     if field.name == "soft_label":
-        rows, classes = values.shape
-        offsets = pa.array(np.arange(0, rows * classes + 1, classes, dtype=np.int32) if classes else np.zeros(rows + 1))
-        return pa.ListArray.from_arrays(offsets, pa.array(values.numpy().reshape(-1)))
+        return lists(values)
     if field.name in KINDS:
         return pa.array(values, from_pandas=True).cast(field.type)
     return pa.array(values if field.name in TEXTS else values.numpy(), field.type, from_pandas=False)
+
+
+def lists(values: Tensor) -> pa.ListArray:
+    """(rows, n) numbers as a list for each row."""
+    rows, length = values.shape
+    offsets = pa.array(length * np.arange(rows + 1, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(values.numpy().reshape(-1)))
 
 
 def label_tables(issues: LabelIssues) -> Iterator[pa.Table]:

@@ -25,7 +25,7 @@ from ..runtime.files import write_atomically
 from ..runtime.seeds import generator
 from ..training.method import Method
 from ..training.prediction_history import PredictionHistory
-from .label_rows import label_table
+from .label_rows import label_table, lists
 from .previews import previews_of
 from .ranked_list import LabelIssues
 
@@ -55,9 +55,9 @@ def write_suspects(folder: Path, issues: LabelIssues, method: Method, data: Spli
     clean = data.clean  # not the samples that a method uses instead of clean ones: nobody has verified those
     given, predicted = history.history(index)
     columns = {
-        "history_epochs": pa.array([list(history.epochs)] * len(index), pa.list_(pa.int32())),
-        "history_given": pa.array(given.float().tolist(), pa.list_(pa.float32())),
-        "history_predicted": pa.array(predicted.int().tolist(), pa.list_(pa.int32())),
+        "history_epochs": lists(torch.tensor(history.epochs, dtype=torch.int32).expand(len(index), -1)),
+        "history_given": lists(given.float()),
+        "history_predicted": lists(predicted.int()),
     }
     nearest = _nearest(method, data, data.train.at(positions), clean)
     write_suspect_files(folder, issues, data.source, positions, index, clean, nearest, columns)
@@ -107,7 +107,7 @@ def write_suspect_files(
     columns = {
         "view_kind": pa.array([preview.kind for preview in previews], pa.string()),
         "view": pa.array([preview.content for preview in previews], pa.binary()),
-        "posterior": pa.array(issues.posterior_of(positions).tolist(), pa.list_(pa.float32())),
+        "posterior": lists(issues.posterior_of(positions)),
         **(history or {name: pa.array([[]] * len(index), kind) for name, kind in HISTORY.items()}),
         "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
     }

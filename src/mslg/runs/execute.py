@@ -19,6 +19,7 @@ from ..issues.ranked_list import LabelIssues
 from ..runtime import checksums, distributed, locks
 from ..runtime.durations import range_in_words
 from ..runtime.machine import versions
+from ..runtime.memory import keep_freed_memory
 from ..runtime.threads import may_choose, using_threads
 from ..training.collapse import CollapseWatch
 from ..training.cost import duration_range, faster_threads, work_of
@@ -72,6 +73,7 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     folder = None if options.output is None else Path(options.output)
     logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
+    keep_freed_memory()
     with _alone(folder, options), using_threads(_threads(prepared, options, folder)):
         return _execute(prepared, options, folder, logs)
 

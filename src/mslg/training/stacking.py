@@ -17,7 +17,13 @@ def floored(log_probs: Tensor) -> Tensor:
 
 
 def fit_weights(
-    features: Tensor, label: Tensor, *, centre: Sequence[float], ridge: float = 1.0, least: float = 0.0
+    features: Tensor,
+    label: Tensor,
+    *,
+    centre: Sequence[float],
+    ridge: float = 1.0,
+    least: float = 0.0,
+    start: Tensor | None = None,
 ) -> Tensor:
     """Weights w ≥ least that maximise Σ_j log softmax(Σ_s w_s f_s)_label − ridge·|w − centre|².
 
@@ -27,6 +33,7 @@ def fit_weights(
         centre: what the weights are pulled to: with few samples they stay near it.
         ridge: how strongly.
         least: of any weight; −∞ if they may be negative.
+        start: (sources,) weights that are near, if known: it takes fewer steps from there.
 
     Returns:
         (sources,) float64 weights.
@@ -41,7 +48,7 @@ def fit_weights(
         loss = -log_probs.flatten()[chosen].sum() + ridge * ((weights - target) ** 2).sum()
         return loss, log_probs.exp()
 
-    weights = target.clone()
+    weights = (target if start is None else start).clone()
     loss, probs = objective(weights)
     for _ in range(STEPS):
         expected = probs.flatten() * features

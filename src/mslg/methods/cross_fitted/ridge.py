@@ -120,9 +120,11 @@ class RidgeSamples:
         if rows is None:
             self._usable = False
             return
-        self._thinned = -(-self._samples * rows.shape[1] // VALUES)
-        kept = (batch.index % self._thinned == 0).nonzero().flatten()  # by index, as one process would
-        self._added.append((rows.index_select(0, kept), batch.index.index_select(0, kept)))
+        self._thinned, index = -(-self._samples * rows.shape[1] // VALUES), batch.index
+        if self._thinned > 1:
+            kept = (index % self._thinned == 0).nonzero().flatten()  # by index, as one process would
+            rows, index = rows.index_select(0, kept), index.index_select(0, kept)
+        self._added.append((rows, index))
 
     def predicted(self) -> list[tuple[Tensor, Tensor]]:
         """Index and (n, classes) predictions of all samples by the last fit, if all were fitted."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...runtime.distributed import averaged, ranks
-from .kernel_features import ROWS, triangular_product
+from .kernel_features import BLOCK, ROWS, triangular_product
 
 HELD_OUT = 2  # folds, whose given labels decide
 LEAST_ROUNDS = 3
@@ -38,7 +38,7 @@ class Problem:
         self.samples = float(total(torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)))
         self._parts = parts_of(fold, folds)
         parts = [features[part] for part in self._parts]
-        own = torch.stack(averaged([(part.T @ part).double() for part in parts]))
+        own = torch.stack(averaged([squares_of(part).double() for part in parts]))
         sums = torch.stack(averaged([column_sums(part) for part in parts]))
         self._squares, self._sums = own.sum(0) - own, sums.sum(0) - sums  # without each fold
         self._factored: dict[tuple[int, float, bool], tuple[Tensor, Tensor]] = {}
@@ -136,6 +136,15 @@ def parts_of(fold: Tensor, folds: int) -> list[slice]:
     """Where the samples of each fold are, which come one after the other."""
     ends = torch.bincount(fold, minlength=folds).cumsum(0).tolist()
     return [slice(start, end) for start, end in pairwise([0, *ends])]
+
+
+def squares_of(rows: Tensor) -> Tensor:
+    """(columns, columns) rows.T @ rows: its lower half, in blocks, and the other by symmetry."""
+    lower = rows.new_zeros(rows.shape[1], rows.shape[1])
+    for start in range(0, rows.shape[1], BLOCK):
+        columns = slice(start, start + BLOCK)
+        lower[columns, : start + BLOCK] = rows[:, columns].T @ rows[:, : start + BLOCK]
+    return lower.tril() + lower.tril(-1).T
 
 
 def column_sums(rows: Tensor) -> Tensor:
