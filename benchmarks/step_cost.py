@@ -41,6 +41,7 @@ from mslg.networks.mlp import MLP
 from mslg.networks.resnet import ResNet18
 from mslg.runtime.files import write_atomically
 from mslg.runtime.machine import versions
+from mslg.runtime.memory import keep_freed_memory
 from mslg.training.losses import probability_tangent, reverse_kl, soft_cross_entropy
 from mslg.training.method import Task
 from mslg.training.optimizer_step import OptimizerStep
@@ -201,7 +202,9 @@ CYCLES = {f"clean-every-{CYCLE}": CYCLE, "fast": preset("fast").get("clean_every
 
 
 def measure_time(modes: list[str], kind: Kind, clock: Clock = time.perf_counter) -> dict[str, float]:
-    """Seconds of one step, the median over the rounds. The first round warms up and is not counted."""
+    """Seconds of one step, the median over the rounds, with freed memory kept as in a run. The first round warms up and
+    is not counted."""
+    keep_freed_memory()
     bench = Bench.build(kind)
     steps = {mode: STEPS[mode](bench) for mode in modes}
     taken: dict[str, list[float]] = {mode: [] for mode in steps}
