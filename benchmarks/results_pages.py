@@ -34,6 +34,7 @@ from pages import (
     step_cost,
     tuning,
 )
+from pages.memorising_tables import tables
 from pages.sweep import Sweep, read
 from pages.words import prose
 
@@ -117,11 +118,11 @@ def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path)
         "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
     parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
-    parts += scorecard.beyond(sweeps["features"])
+    parts += [*scorecard.beyond(sweeps["features"]), *scorecard.memorised(tables(memorised))]
     names = ("features", "ablations", "clean-samples")
     claims = paper_claims.section(*(sweeps[name] for name in names), memorised)
-    tables = ["## The tables", "\n".join(lines), about]
-    return "\n\n".join(["# Results", *parts, *claims, *tables, *rerun.section(results)])
+    links = ["## The tables", "\n".join(lines), about]
+    return "\n\n".join(["# Results", *parts, *claims, *links, *rerun.section(results)])
 
 
 def main() -> None:

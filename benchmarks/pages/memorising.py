@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from mslg.sweeps.grid import Axis
-from mslg.sweeps.ledger import Finished
-
-from .memorising_claims import ABLATED, FORMS, PLAIN, SEVERAL, ablations, claims, parts
+from .memorising_claims import ablations, claims, parts
+from .memorising_tables import FORMS, OURS, PLAIN, SEVERAL, tables
 from .sweep import GIVEN, Sweep
 from .words import NOTHING, bold, prose, signed, table, thousands, with_interval
 
-STOPPED = "cross-entropy, stopped early"
-OURS = ("default", "default, label learning")
 FALL = 8.0  # points from the best epoch to the last: memorising that can be seen
 DRAWN = ("cross-entropy", "mslg released", "mslg", "gold-correction", "default")
 
 
 def page(whole: Sweep, tuning: Sweep, folder: Path) -> str:
     """The page; its pictures go into the folder."""
-    rows = [row for row in whole.rows if not row.startswith(ABLATED)]
-    found = with_stopped(whole.only(rows)).finished_part(least=2)
-    text = ["# Networks that memorise", _about(whole), _command(found)]
-    if found.results:
-        text += [*_regime(whole), *_table(found), *claims(found), *parts(whole), *ablations(whole)]
-        text += _curves(found, folder)
+    found = tables(whole)
+    text = ["# Networks that memorise", _about(whole), _command(whole)]
+    if found.wide.results:
+        text += _regime(whole)
+        if found.several.rows:
+            text += ["## The table", *_table(found.several)]
+        if len(found.wide.columns) > len(found.several.columns):
+            text += ["## All columns" if found.several.rows else "## The table", *_table(found.wide)]
+        text += [*claims(found), *parts(whole), *ablations(whole), *_curves(found.wide, folder)]
     return "\n\n".join([*text, *_tuning(tuning), *_differences(whole)])
-
-
-def with_stopped(sweep: Sweep) -> Sweep:
-    """With cross entropy in the epoch that is best on the clean samples held out for selection: a control that costs no
-    run of its own."""
-    plain = next((row for row in sweep.grid.rows if row.name == PLAIN), None)
-    cells = [_stopped(cell) for cell in sweep.results.values() if cell.row == PLAIN]
-    if plain is None or not cells:
-        return sweep
-    rows = (*sweep.grid.rows, Axis(STOPPED, plain.changes))
-    return replace(
-        sweep, grid=replace(sweep.grid, rows=rows), results={**sweep.results, **{cell.key: cell for cell in cells}}
-    )
-
-
-def _stopped(cell: Finished) -> Finished:
-    return replace(cell, row=STOPPED, last={**cell.last, **cell.best}, curves={})
 
 
 def _about(sweep: Sweep) -> str:
@@ -107,7 +88,7 @@ def _regime(sweep: Sweep) -> list[str]:
 
 
 def _table(sweep: Sweep) -> list[str]:
-    return ["## The table", sweep.notes, sweep.numbers(), *_against(sweep)]
+    return [sweep.notes, sweep.numbers(), *_against(sweep)]
 
 
 def _against(sweep: Sweep) -> list[str]:

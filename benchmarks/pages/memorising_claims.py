@@ -6,55 +6,54 @@ from collections.abc import Sequence
 
 from mslg.sweeps.table import Difference
 
+from .memorising_tables import ABLATED, FORMS, PLAIN, Tables
 from .sweep import TABLE, Sweep
-from .words import prose, signed, table, with_interval
+from .words import listed, prose, signed, table, with_interval
 
-PLAIN = "cross-entropy"
-FORMS = ("mslg published", "mslg released", "mslg")
-BASE, ABLATED = "mslg released", "released, "  # rows that change one thing begin with the latter
+BASE = "mslg released"
 STEPS = {
     PLAIN: "cross entropy",
     "cross-entropy, the paper's schedule": "the paper's schedule",
     "released, label rate 0": "and its loss",
     BASE: "and label learning",
 }
-SEVERAL = 2  # seeds, at least, for intervals
 ENOUGH = 5  # of the ten other methods, at least, for a claim about all of them
 
 
-def claims(sweep: Sweep) -> list[str]:
+def claims(found: Tables) -> list[str]:
     """The claims that the finished cells can judge, each with what they show."""
     parts = [
         *_against_the_ten(
-            sweep,
+            found,
             "feature-dependent",
             "### MSLG beats the others under structured noise",
             "In the paper it is the best of eleven in every feature-dependent column, from 40 % on by 4 to 31 points.",
         ),
         *_against_the_ten(
-            sweep,
+            found,
             "uniform",
             "### It falls shortly behind under uniform noise",
             "In the paper it is 2 points below the best at 20 and 40 %, and the best at 80 %.",
         ),
-        *_gain_over_rate(sweep),
+        *_gain_over_rate(found),
     ]
     return ["## What the paper says", *parts] if parts else []
 
 
-def _against_the_ten(sweep: Sweep, kind: str, title: str, says: str) -> list[str]:
-    columns = [name for name in sweep.columns if sweep.noise(name)[0].startswith(kind) and sweep.noise(name)[1] > 0]
-    forms, ten = [form for form in FORMS if form in sweep.rows], the_ten(sweep)
-    if not columns or not forms or len(ten) < ENOUGH:
+def _against_the_ten(found: Tables, kind: str, title: str, says: str) -> list[str]:
+    columns = found.noisy(kind)
+    forms = [form for form in FORMS if form in found.wide.rows]
+    ten = len(the_ten(found.wide))
+    if not columns or not forms or ten < ENOUGH:
         return []
     lines = []
     for form in forms:
-        found = {column: each for column in columns if (each := best_of_ten(sweep, form, column)) is not None}
-        above = sum(between.mean > 0 for _, between in found.values())
-        words = [f"{name} {signed(between.mean)} to {best}" for name, (best, between) in found.items()]
-        told = f"above the best of them in {above} of {len(found)} columns ({', '.join(words)})"
-        lines.append(f"- `{form}`: {told}{_certainty(sweep, [between for _, between in found.values()])}.")
-    here = f"Here, against the best of the {len(ten)} others that stand in the table and know no more than MSLG:"
+        by_column = best_of_ten(found, form, columns)
+        above = sum(between.mean > 0 for _, between in by_column.values())
+        words = [f"{name} {signed(between.mean)} to {best}" for name, (best, between) in by_column.items()]
+        told = f"above the best of them in {above} of {len(by_column)} columns ({', '.join(words)})"
+        lines.append(f"- `{form}`: {told}{certainty(found, {c: d for c, (_, d) in by_column.items()})}.")
+    here = f"Here, against the best of the {ten} others that stand in the table and know no more than MSLG:"
     return [title, prose(says, here), "\n".join(lines)]
 
 
@@ -63,36 +62,37 @@ def the_ten(sweep: Sweep) -> list[str]:
     return [row.name for row in sweep.grid.rows if row.paper and not row.knows and row.paper != "mslg"]
 
 
-def best_of_ten(sweep: Sweep, form: str, column: str) -> tuple[str, Difference] | None:
-    """The best of the paper's other methods in a column, and how far the form is above it."""
-    places = sweep.only(the_ten(sweep), [column]).summary().places
-    means = {row: place.mean for (row, _), place in places.items() if place.mean is not None}
-    best = max(means, key=lambda row: means[row], default=None)
-    between = None if best is None else sweep.minus(form, best).get(column)
-    return None if best is None or between is None else (best, between)
+def best_of_ten(found: Tables, form: str, columns: Sequence[str]) -> dict[str, tuple[str, Difference]]:
+    """By column, the best of the paper's other methods, and a form of MSLG minus it."""
+    by_column = found.minus_best(form, the_ten(found.wide))
+    return {name: by_column[name] for name in columns if name in by_column}
 
 
-def _certainty(sweep: Sweep, found: Sequence[Difference]) -> str:
-    if len(sweep.grid.seeds) < SEVERAL:
+def certainty(found: Tables, by_column: dict[str, Difference]) -> str:
+    """How many of these differences are significant, and which have no interval."""
+    once = found.once(list(by_column))
+    if len(once) == len(by_column):
         return "; one seed"
-    sure = sum(between.significant for between in found)
-    return "" if sure == len(found) else f"; {sure} of these differences are significant"
+    known = [each for name, each in by_column.items() if name not in once]
+    sure = sum(each.significant for each in known)
+    words = "" if sure == len(known) else f"; significant are {sure} of the {len(known)} of several seeds"
+    return words + (f"; of one seed: {listed(once)}" if once else "")
 
 
-def _gain_over_rate(sweep: Sweep) -> list[str]:
-    rates = {name: sweep.noise(name) for name in sweep.columns}
+def _gain_over_rate(found: Tables) -> list[str]:
+    rates = {name: found.of(name).noise(name) for name in found.columns}
     pairs = [
         (low, high)
         for low, (kind, rate) in rates.items()
         for high, (same, higher) in rates.items()
         if kind == same and 0 < rate < higher
     ]
-    forms = [form for form in FORMS if form in sweep.rows]
-    if not pairs or not forms or PLAIN not in sweep.rows:
+    forms = [form for form in FORMS if form in found.wide.rows]
+    if not pairs or not forms or PLAIN not in found.wide.rows:
         return []
     lines = []
     for form in forms:
-        gain = sweep.minus(form, PLAIN)
+        gain = found.minus(form, PLAIN)
         known = [(low, high) for low, high in pairs if {low, high} <= gain.keys()]
         told = [f"{low} {signed(gain[low].mean)}, {high} {signed(gain[high].mean)}" for low, high in known]
         grown = sum(gain[high].mean > gain[low].mean for low, high in known)
@@ -137,12 +137,18 @@ def parts(whole: Sweep) -> list[str]:
     ]
 
 
+def one_thing_changed(whole: Sweep) -> Sweep:
+    """The rows that change one thing, in the columns and seeds that all of them have; empty if there are none."""
+    rows = [BASE, *(row for row in whole.rows if row.startswith(ABLATED))]
+    cells = whole.results
+    columns = [name for name in whole.columns if all((row, name, whole.grid.seeds[0]) in cells for row in rows)]
+    return whole.only(rows, columns).finished_part(least=len(rows))
+
+
 def ablations(whole: Sweep) -> list[str]:
-    """Rows that change one thing, in the columns and seeds that all of them have."""
-    rows = [row for row in whole.rows if row.startswith(ABLATED)]
-    begun = [column for column in whole.columns if any(key[0] in rows and key[1] == column for key in whole.results)]
-    part = whole.only([BASE, *rows], begun).finished_part(least=2)
-    if BASE not in part.rows:
+    """What each of them does."""
+    part = one_thing_changed(whole)
+    if not part.results:
         return []
     lines = []
     for row in part.rows[1:]:

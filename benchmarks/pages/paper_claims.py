@@ -3,20 +3,22 @@ told. The verdict is counted over the columns of the finished tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from mslg.sweeps.table import Difference
 
 from .clean_samples import ENOUGH, NEAR, from_where, nearly, sizes
-from .memorising_claims import ABLATED, BASE, best_of_ten, in_steps, seeds_of, the_ten
+from .memorising_claims import BASE, best_of_ten, certainty, in_steps, one_thing_changed, seeds_of, the_ten
 from .memorising_claims import ENOUGH as OTHERS
+from .memorising_tables import ABLATED, Tables, tables
 from .sweep import Sweep
 from .words import listed, prose, signed
 
 PLAIN = "cross-entropy"
 FORM = "mslg released"  # as the authors' code does it; the published step sizes are ten times as large
 SHORTLY = 3.0  # points: in the paper it is at most 2.5 behind
+THERE = {"warm-up 0": "warm-up 1"}  # what networks that memorise have instead
 KINDS = ("uniform", "feature-dependent", "feature-dependent-released")
 PARTS = {
     "L_c,1": ("Its loss L_c,2, KL(p‖ŷ), is better than L_c,1.", "#the-direction-of-the-divergence"),
@@ -30,17 +32,13 @@ def section(features: Sweep, ablations: Sweep, clean: Sweep, memorised: Sweep) -
     """The claims, with what the tables show; the last is of networks that memorise."""
     if not (features.results and ablations.results and clean.results):
         return []
-    table = memorised.only([row for row in memorised.rows if not row.startswith(ABLATED)]).finished_part(least=2)
+    found = tables(memorised)
     lines = [
-        *_structured(features, table),
-        *_uniform(features, table),
-        *_rate(features),
-        *(
-            line + (_labels(memorised) if row == "label rate 0" else "")
-            for row in PARTS
-            for line in _part(ablations, row)
-        ),
-        *_enough(clean),
+        *_structured(features, found),
+        *_uniform(features, found),
+        *_rate(features, found),
+        *(line + _memorised_part(memorised, row) for row in PARTS for line in _part(ablations, row)),
+        *(line + _more_clean(memorised) for line in _enough(clean)),
         *_same_need(clean),
     ]
     return [
@@ -82,27 +80,34 @@ def _columns(sweep: Sweep, kind: str) -> list[str]:
 
 def _against_ten(sweep: Sweep, columns: Sequence[str]) -> tuple[list[Difference], str]:
     """By column, the form minus the best of the paper's other methods; and in words."""
-    pairs = {column: each for column in columns if (each := best_of_ten(sweep, FORM, column)) is not None}
-    told = ", ".join(f"{column} {signed(each.mean)} to {best}" for column, (best, each) in pairs.items())
-    return [each for _, each in pairs.values()], told
+    found = best_of_ten(Tables(sweep, sweep), FORM, columns)
+    return [each for _, each in found.values()], _told(found)
 
 
-def _memorised(sweep: Sweep, kind: str) -> str:
+def _told(found: Mapping[str, tuple[str, Difference]]) -> str:
+    return ", ".join(f"{column} {signed(each.mean)} to {best}" for column, (best, each) in found.items())
+
+
+def _memorised(found: Tables, kind: str) -> str:
     """The same where networks memorise, if enough of the ten have been run there."""
-    found, told = _against_ten(sweep, _columns(sweep, kind)) if len(the_ten(sweep)) >= OTHERS else ([], "")
-    if not found:
+    by_column = best_of_ten(found, FORM, found.noisy(kind)) if len(the_ten(found.wide)) >= OTHERS else {}
+    if not by_column:
         return ""
-    above = sum(each.mean > 0 for each in found)
-    return f" Where networks memorise, above the best in {above} of {len(found)} columns ({seeds_of(sweep)}): {told}."
+    above = sum(each.mean > 0 for _, each in by_column.values())
+    sure = certainty(found, {column: each for column, (_, each) in by_column.items()})
+    return (
+        f" Where networks memorise, above the best in {above} of {len(by_column)} columns: {_told(by_column)}{sure} "
+        "([table](memorising.md))."
+    )
 
 
-def _structured(sweep: Sweep, memorised: Sweep) -> list[str]:
+def _structured(sweep: Sweep, memorised: Tables) -> list[str]:
     found, told = _against_ten(sweep, _columns(sweep, "feature-dependent"))
     says, more = "MSLG is the best of eleven methods under feature-dependent noise.", _memorised(memorised, "feature")
     return [_line(says, verdict(found), told, "features") + more] if found else []
 
 
-def _uniform(sweep: Sweep, memorised: Sweep) -> list[str]:
+def _uniform(sweep: Sweep, memorised: Tables) -> list[str]:
     found, told = _against_ten(sweep, _columns(sweep, "uniform"))
     near = sum(each.mean > -SHORTLY for each in found)
     words = _counted(near, len(found), f"columns at most {SHORTLY:.0f} points behind")
@@ -110,7 +115,7 @@ def _uniform(sweep: Sweep, memorised: Sweep) -> list[str]:
     return [_line("Under uniform noise it falls shortly behind.", words, told, "features") + more] if found else []
 
 
-def _rate(sweep: Sweep) -> list[str]:
+def _rate(sweep: Sweep, memorised: Tables) -> list[str]:
     gain = sweep.minus(FORM, PLAIN)
     means = {
         kind: [gain[name].mean for name in _columns(sweep, kind) if name in gain and sweep.noise(name)[0] == kind]
@@ -121,7 +126,10 @@ def _rate(sweep: Sweep) -> list[str]:
     told = listed([f"{kind} {', '.join(map(signed, values))}" for kind, values in known.items()] or [""])
     words = _counted(grows, len(known), "kinds of noise")
     says, told = "Its gain over cross entropy grows with the rate.", f"from the lowest rate to the highest, {told}"
-    return [_line(says, words, told, "features")] if known else []
+    gained = memorised.minus(FORM, PLAIN)
+    more = ", ".join(f"{column} {signed(gained[column].mean)}" for column in memorised.noisy("") if column in gained)
+    more = f" Where networks memorise: {more}." if more else ""
+    return [_line(says, words, told, "features") + more] if known else []
 
 
 def _part(sweep: Sweep, row: str) -> list[str]:
@@ -133,13 +141,24 @@ def _part(sweep: Sweep, row: str) -> list[str]:
     return [_line(says, verdict(found.values()), words, "ablations", anchor)] if found else []
 
 
-def _labels(memorised: Sweep) -> str:
-    """What label learning adds where networks memorise."""
-    part = in_steps(memorised)
-    gain = part.minus(BASE, "released, label rate 0") if part.results else {}
+def _memorised_part(memorised: Sweep, row: str) -> str:
+    """The same where networks memorise."""
+    by_steps = row == "label rate 0"  # which has been run in more columns
+    part = in_steps(memorised) if by_steps else one_thing_changed(memorised)
+    gain = part.minus(BASE, ABLATED + THERE.get(row, row)) if part.results else {}
     told = ", ".join(f"{column} {signed(each.mean)}" for column, each in gain.items())
-    link = "[step by step](memorising.md#is-it-the-labels)"
-    return f" Where networks memorise ({seeds_of(part)}, {link}): {told}." if gain else ""
+    link = "is-it-the-labels" if by_steps else "one-thing-changed"
+    there = f", a warm-up of {THERE[row].removeprefix('warm-up ')} epoch" if row in THERE else ""
+    return f" Where networks memorise ({seeds_of(part)}{there}, [table](memorising.md#{link})): {told}." if gain else ""
+
+
+def _more_clean(memorised: Sweep) -> str:
+    """What more clean samples add where networks memorise."""
+    part = one_thing_changed(memorised)
+    more = part.minus(ABLATED + "4000 clean", BASE) if part.results else {}
+    told = ", ".join(f"{column} {signed(each.mean)}" for column, each in more.items())
+    link = "[table](memorising.md#one-thing-changed)"
+    return f" Where networks memorise ({seeds_of(part)}, {link}), what 4,000 add: {told}." if more else ""
 
 
 def _enough(sweep: Sweep) -> list[str]:

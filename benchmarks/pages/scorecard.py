@@ -9,9 +9,11 @@ from pathlib import Path
 
 from mslg.sweeps.table import Difference
 
+from .memorising_claims import certainty
+from .memorising_tables import OURS, Tables
 from .robustness import RIVALS, Row, cells, grouped, rows
 from .sweep import Sweep, read
-from .words import listed, prose
+from .words import listed, prose, signed
 
 NAME = "scorecard.svg"
 WORDS = "Test accuracy of the default minus that of the best control and of the best other method, with 95 % intervals"
@@ -162,6 +164,34 @@ def beyond(features: Sweep) -> list[str]:
             "**Many samples, few epochs.** On [frozen features of all of CIFAR-10](features.md), 49,000 samples and",
             f"six epochs, the default is {' and '.join(parts)} against the better of cross entropy and gold",
             "correction. Two of the six epochs go into the fold networks.",
+        )
+    ]
+
+
+def memorised(found: Tables) -> list[str]:
+    """The default where networks memorise."""
+    others = [row for row in found.wide.rows if row not in OURS]
+    told = []
+    for ours, words in zip(OURS, ("the default", "with label learning it"), strict=True):
+        by_column = found.minus_best(ours, others) if ours in found.wide.rows else {}
+        if not by_column:
+            continue
+        gains = [each.mean for _, each in by_column.values() if each.mean > 0]
+        behind = [f"{name} {signed(each.mean)} to {row}" for name, (row, each) in by_column.items() if each.mean <= 0]
+        told.append(
+            f"{words} is above in {len(gains)} of {len(by_column)} columns"
+            + (f", by up to {max(gains):.1f} points" if gains else "")
+            + (f", not in {listed(behind)}" if behind else "")
+            + certainty(found, {name: each for name, (_, each) in by_column.items()})
+        )
+    if not told:
+        return []
+    return [
+        prose(
+            "**Networks that memorise.** On [small images that a network learns by heart](memorising.md), against the",
+            f"best of {len(others)} other rows of each column, chosen with hindsight: {'. '.join(told)}.".replace(
+                ". with", ". With"
+            ),
         )
     ]
 

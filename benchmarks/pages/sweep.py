@@ -51,18 +51,19 @@ class Sweep:
         across = tuple(column for column in self.grid.columns if columns is None or column.name in columns)
         return replace(self, grid=replace(self.grid, rows=chosen, columns=across))
 
-    def finished_part(self, least: int = 1) -> Sweep:
-        """The largest complete table: the first columns and the first seeds, and the rows that have all of these. Rows
-        without one of them are left out; empty if fewer rows than `least` are complete in the first column."""
+    def finished_part(self, least: int = 1, seeds: int = 1) -> Sweep:
+        """The largest complete table: the first columns and the first seeds, at least so many, and the rows that have
+        all of these. Rows without one of them are left out; empty if fewer than `least` are complete in the first
+        column."""
         best: tuple[int, list[str], list[str], tuple[int, ...]] = (0, [], [], self.grid.seeds[:1])
-        for seeds in (self.grid.seeds[:count] for count in range(1, len(self.grid.seeds) + 1)):
+        for first in (self.grid.seeds[:count] for count in range(seeds, len(self.grid.seeds) + 1)):
             for columns in (self.columns[:count] for count in range(1, len(self.columns) + 1)):
                 rows = [
-                    row for row in self.rows if all((row, c, seed) in self.results for c in columns for seed in seeds)
+                    row for row in self.rows if all((row, c, seed) in self.results for c in columns for seed in first)
                 ]
-                size = len(rows) * len(columns) * len(seeds)
+                size = len(rows) * len(columns) * len(first)
                 if len(rows) >= least and size > best[0]:
-                    best = (size, rows, columns, seeds)
+                    best = (size, rows, columns, first)
         part = self.only(best[1], best[2])
         wanted = {(row, column, seed) for row in best[1] for column in best[2] for seed in best[3]}
         results = {key: cell for key, cell in self.results.items() if key in wanted}
