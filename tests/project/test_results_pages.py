@@ -376,8 +376,8 @@ def test_more_seeds_in_the_first_columns_and_one_in_all_of_them(tmp_path: Path, 
     made_by.write(results, docs=tmp_path / "docs")
     page = unwrapped(tmp_path / "docs" / "memorising.md")
     assert "uniform-80" not in section(page, "The table")
-    assert "| 50.1 ± 0.3 <small>" in line(section(page, "The table"), "| [mslg released]")
-    assert "| 50.3 <small>" in line(section(page, "All columns"), "| [mslg released]")
+    assert "| **50.1 ± 0.2** <small>" in line(section(page, "The table"), "| [mslg released]")
+    assert "| **50.3** <small>" in line(section(page, "All columns"), "| [mslg released]")
     assert "uniform-80" in section(page, "All columns")
     claim = section(page, "It falls shortly behind under uniform noise")
     assert "- `mslg released`: above the best of them in 2 of 2 columns" in claim
