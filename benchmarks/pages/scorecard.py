@@ -10,7 +10,7 @@ from pathlib import Path
 from mslg.sweeps.table import Difference
 
 from .memorising_claims import certainty
-from .memorising_tables import OURS, Tables
+from .memorising_tables import OURS, Tables, tables
 from .robustness import RIVALS, Row, cells, grouped, rows
 from .sweep import Sweep, read
 from .words import listed, prose, signed
@@ -209,6 +209,7 @@ def sentence(results: Path, folder: str) -> str:
     gained = f" (by {sizes[0]:.1f} to {sizes[-1]:.1f} points)" if gains else ""
     lost = f" ({', '.join(losses)})" if losses else ""
     number = len(RIVALS) - 1
+    pixels = on_pixels(results, folder)
     better = f"Of {number} other methods, significantly better than it: {listed(told)}." if told else ""
     more = ""
     if (results / "features" / "recipe.toml").exists():
@@ -227,6 +228,25 @@ def sentence(results: Path, folder: str) -> str:
         more,
         "MSLG's own label learning on top of it (`--preset meta`) makes it significantly better in",
         f"{len(gains)}{gained} and worse in {len(harms)} ([more]({folder}/label-learning.md)).",
+        pixels,
+    )
+
+
+def on_pixels(results: Path, folder: str) -> str:
+    """In how many columns the default is the best where networks memorise."""
+    if not (results / "memorising" / "recipe.toml").exists():
+        return ""
+    found = tables(read("memorising", results, results))
+    others = [row for row in found.wide.rows if row not in OURS]
+    above, of = [], 0
+    for ours in OURS:
+        by_column = found.minus_best(ours, others) if ours in found.wide.rows else {}
+        above, of = [*above, sum(each.mean > 0 for _, each in by_column.values())], len(by_column)
+    if not of:
+        return ""
+    return (
+        f"Where a network learns small images by heart, it is above the best of {len(others)} other rows in {above[0]} "
+        f"of {of} columns, with label learning in {above[1]} ([table]({folder}/memorising.md))."
     )
 
 
