@@ -17,9 +17,9 @@ MAPPED = 2**26  # bytes from which on a block is a mapping of its own, which goe
 def keep_freed_memory() -> bool:
     """Have glibc reuse the memory of freed tensors: whether it will.
 
-    By default large blocks go back to the system as soon as they are freed, and whoever takes them next has them
-    mapped and filled with zeros anew: half the time of a run on feature vectors, a fifth of a CNN's step. The price is
-    a higher peak (docs/speed.md has both). Who sets glibc's own variables has decided otherwise.
+    By default blocks of 32 MB and more go back to the system as soon as they are freed, and whoever takes them next
+    has them mapped and filled with zeros anew: a fifth of a CNN's step. The price is a higher peak (docs/speed.md has
+    both). Who sets glibc's own variables has decided otherwise.
     """
     if not sys.platform.startswith("linux") or any(
         name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
