@@ -20,7 +20,7 @@ def page(features: Sweep, published: Sweep, pixels: Sweep) -> str:
         [
             "# The ladder of cheaper steps",
             prose(
-                "An exact step of MSLG costs about 3.4 plain ones. [Fast and lean](../speed.md) says what the cheaper",
+                "An exact step of MSLG costs about 3.5 plain ones. [Fast and lean](../speed.md) says what the cheaper",
                 "ways are and what they save; here is what they do to accuracy. A row changes only how the clean",
                 "gradient and its tangent are computed. `recompute` has no row: its numbers are those of `exact`.",
             ),
