@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+import mslg
 
 # Pages that are mapped anew while blocks of 8 MB are freed and taken again. Something small may be put into a free
 # block, so that it takes a while until there are enough.
@@ -45,3 +48,15 @@ def test_what_a_user_has_set_is_left_alone() -> None:
     kept, count = faults(MALLOC_MMAP_THRESHOLD_="65536")
     assert not kept
     assert count > 50 * 4000, "all of them each time"
+
+
+@pytest.mark.parametrize(("recompute", "asked"), [(False, 1), (True, 0)])
+def test_a_run_whose_user_is_short_of_memory_gives_it_back(
+    monkeypatch: pytest.MonkeyPatch, recompute: bool, asked: int
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr("mslg.runs.execute.keep_freed_memory", lambda: calls.append(None))
+    inputs, label = torch.randn(40, 2), torch.arange(40) % 2
+    training, clean = (inputs[:30], label[:30]), (inputs[30:], label[30:])
+    mslg.fit(lambda: torch.nn.Linear(2, 2), training, clean, method="mslg", epochs=2, recompute=recompute)
+    assert len(calls) == asked
