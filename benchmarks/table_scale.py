@@ -139,7 +139,8 @@ def measure_memory(network: str, samples: int, steps: int, exported: int, folder
 
 def in_fresh_process(options: argparse.Namespace) -> dict[str, Any]:
     words = [sys.executable, __file__, "--memory", "--network", "mlp", "--samples", str(options.samples)]
-    words += ["--steps", str(options.steps), "--exported", str(options.exported), "--folder", str(options.folder)]
+    words += ["--steps", str(options.steps), "--exported", str(options.exported)]
+    words += [] if options.folder is None else ["--folder", str(options.folder)]
     answer = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(answer.stdout)
     return found

@@ -1,13 +1,11 @@
-"""docs/results/ladder.md: what each cheaper way to the labels costs in accuracy, and what it saves."""
+"""docs/results/ladder.md: what each cheaper way to the labels costs in accuracy."""
 
 from __future__ import annotations
-
-from statistics import mean
 
 from mslg.sweeps.table import Difference
 
 from .sweep import TABLE, Sweep
-from .words import NOTHING, listed, prose, signed, table, with_interval
+from .words import listed, prose, signed, table, with_interval
 
 FAST = "fast"
 BOUND = 0.5  # points of accuracy that the preset may lose
@@ -81,8 +79,7 @@ def _sweep(sweep: Sweep, title: str, *about: str) -> list[str]:
         sweep.notes,
         sweep.numbers(head="rung", link=False),
         prose(
-            f"Each row minus `{_base(sweep)}`, seed by seed, with 95 % intervals; bold: the interval leaves zero out.",
-            "The seconds are of whole runs, warm-up and evaluation included, and of a busy machine.",
+            f"Each row minus `{_base(sweep)}`, seed by seed, with 95 % intervals; bold: the interval leaves zero out."
         ),
         _differences(sweep),
     ]
@@ -94,13 +91,8 @@ def _differences(sweep: Sweep, measure: str = "test/accuracy") -> str:
     for row in sweep.rows:
         found: dict[str, Difference] = {} if row == base else sweep.minus(row, base, measure)
         words = ["" if row == base else with_interval(found.get(column)) for column in sweep.columns]
-        lines.append([row, *words, _seconds(sweep, row)])
-    return table([f"minus {base}", *sweep.columns, "seconds a run"], lines)
-
-
-def _seconds(sweep: Sweep, row: str) -> str:
-    taken = [cell.seconds for (name, _, _), cell in sweep.results.items() if name == row]
-    return f"{mean(taken):.0f}" if taken else NOTHING
+        lines.append([row, *words])
+    return table([f"minus {base}", *sweep.columns], lines)
 
 
 def _base(sweep: Sweep) -> str:

@@ -10,7 +10,7 @@ from .sweep import GIVEN, Sweep
 from .words import NOTHING, bold, prose, signed, table, thousands, with_interval
 
 FALL = 8.0  # points from the best epoch to the last: memorising that can be seen
-DRAWN = ("cross-entropy", "mslg released", "mslg", "gold-correction", "default")
+DRAWN = ("cross-entropy", "mslg released", "mslg", "gold-correction", *OURS)
 
 
 def page(whole: Sweep, tuning: Sweep, folder: Path) -> str:
@@ -121,7 +121,11 @@ def _curves(sweep: Sweep, folder: Path) -> list[str]:
         for kind, (file, title) in pictures.items()
         if part.picture(folder / file, kind, f"{title} over epochs")
     ]
-    return ["## Over epochs", *drawn] if drawn else []
+    begins = prose(
+        "The first third of the epochs of the default are those of its fold networks; the network that is drawn and",
+        "deployed begins after them.",
+    )
+    return ["## Over epochs", *([begins] if OURS[0] in part.rows else []), *drawn] if drawn else []
 
 
 def _tuning(tuning: Sweep) -> list[str]:
