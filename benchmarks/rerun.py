@@ -21,7 +21,12 @@ from mslg.sweeps.ledger import Ledger, commit
 from mslg.sweeps.run import open_sweep, run_sweep
 
 RESULTS = Path(__file__).parent / "results"
-SWEPT = (("features", "cross-entropy", "uniform-40", 0), ("memorising", "mslg released", "uniform-40", 0))
+SWEPT = (
+    ("features", "cross-entropy", "uniform-40", 0),
+    ("memorising", "mslg released", "uniform-40", 0),
+    ("memorising", "default", "uniform-40", 0),
+    ("ladder-published", "difference", "uniform-40", 0),
+)
 ROBUSTNESS = ("gold correction", "digits pair 40 100", 0)
 LEFT_OUT = ("seconds", "commit", "versions")
 
