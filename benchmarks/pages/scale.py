@@ -67,8 +67,8 @@ def table_part(results: Path) -> str:
             table(head, lines),
             table(["highest anonymous memory above the network's", "MB", "seconds"], [*parts, *exports]),
             prose(
-                f"The files of the large set take {memory['files']['on_disk_gb']} GB of the disk, reserved before the first",
-                f"step. Made by `{found['command']}` on {found['machine']}.",
+                f"The files of the large set take {memory['files']['on_disk_gb']} GB of the disk, reserved before the",
+                f"first step. Made by `{found['command']}` on {found['machine']}.",
             ),
         ]
     )
