@@ -1,6 +1,6 @@
-"""Are the committed cells still what the code gives? Runs three of them again and compares every digit.
+"""Are the committed cells still what the code gives? Runs some of them again and compares every digit.
 
-    python benchmarks/rerun.py --root DATA                    # one of features, one of robustness, one of memorising
+    python benchmarks/rerun.py --root DATA                    # of features, robustness, memorising and the ladder
     python benchmarks/rerun.py --root DATA --sweep memorising --row elr --column uniform-40 --seed 0
     python benchmarks/rerun.py --root DATA --write            # keeps the outcome in benchmarks/results/rerun.json
 
