@@ -20,8 +20,8 @@ def section(results: Path) -> list[str]:
     return [
         "## Run again",
         prose(
-            f"`python benchmarks/rerun.py --root DATA --write` runs {len(cells)} committed cells again, old and new ones,",
-            "and compares every digit of their last and best epochs and their curves.",
+            f"`python benchmarks/rerun.py --root DATA --write` runs {len(cells)} committed cells again, old and new",
+            "ones, and compares every digit of their last and best epochs and their curves.",
         ),
         table(["cell", "verdict"], [[each["cell"], _words(each)] for each in cells]),
     ]
