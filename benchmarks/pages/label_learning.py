@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .memorising_claims import certainty
+from .memorising_tables import OURS, tables
 from .robustness import Values, grouped, paired, read_cells, signed
 from .robustness import cells as suite
+from .sweep import read
+from .words import prose, table, with_interval
 
 NAME = "label-learning"
 MEASURES = {"test": "test accuracy", "suggested": "suggested labels right", "average_precision": "average precision"}
@@ -37,7 +41,7 @@ default trains on the same clean samples directly, and its fold networks have no
 left to learn. Without these parts, in the published form that starts from the given labels, label learning is
 [what makes the method work under structured noise](ablations.md#learning-the-labels).
 
-## Larger steps
+{_memorised(results)}## Larger steps
 
 On tuning seeds (from 103 on; not used anywhere else), test accuracy with label learning less that without, before
 labels followed the deployed network's own predictions:
@@ -51,6 +55,22 @@ python benchmarks/robustness.py --root DATA    # the first table
 python benchmarks/robustness.py --root DATA --seeds 103 104 105 106 107 108 --rows default meta "label rate 0.6" \\
     "label rate 1" --output benchmarks/results/label-learning/cells.jsonl --settings "digits uniform 50 50"  # and so on
 ```"""
+
+
+def _memorised(results: Path) -> str:
+    """The section on networks that learn labels by heart, whose steps have more left to learn."""
+    if not (results / "memorising" / "recipe.toml").exists():
+        return ""
+    found = tables(read("memorising", results, results))
+    added = found.minus(OURS[1], OURS[0]) if set(OURS) <= set(found.wide.rows) else {}
+    if not added:
+        return ""
+    lines = [[name, with_interval(each)] for name, each in added.items()]
+    about = prose(
+        "From [the table of networks that memorise](memorising.md), trained on pixels: test accuracy with label",
+        f"learning less that without, in points{certainty(found, added)}.",
+    )
+    return f"## Where networks memorise\n\n{about}\n\n{table(['column', 'difference'], lines)}\n\n"
 
 
 def _table(values: Values) -> str:
