@@ -244,9 +244,10 @@ def on_pixels(results: Path, folder: str) -> str:
         above, of = [*above, sum(each.mean > 0 for _, each in by_column.values())], len(by_column)
     if not of:
         return ""
+    few = f"{len(found.once(found.columns))} of these columns have one seed"
     return (
         f"Where a network learns small images by heart, it is above the best of {len(others)} other rows in {above[0]} "
-        f"of {of} columns, with label learning in {above[1]} ([table]({folder}/memorising.md))."
+        f"of {of} columns, with label learning in {above[1]}; {few} ([table]({folder}/memorising.md))."
     )
 
 

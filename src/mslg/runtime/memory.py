@@ -18,8 +18,8 @@ def keep_freed_memory() -> bool:
     """Have glibc reuse the memory of freed tensors: whether it will.
 
     By default blocks of 32 MB and more go back to the system as soon as they are freed, and whoever takes them next
-    has them mapped and filled with zeros anew: a fifth of a CNN's step. The price is a higher peak (docs/speed.md has
-    both). Who sets glibc's own variables has decided otherwise.
+    has them mapped and filled with zeros anew: a quarter of a large CNN's step. The price is a higher peak
+    (docs/speed.md has both). Who sets glibc's own variables has decided otherwise.
     """
     if not sys.platform.startswith("linux") or any(
         name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
