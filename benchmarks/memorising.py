@@ -156,11 +156,11 @@ PHASES = [
     Phase("ablations", ABLATIONS, ABLATED, [0]),
     Phase("the ten", OF_PAPER, EVERY, [0]),
     Phase("second", [*DEFAULT, *DECIDING, *OF_PAPER], FIRST, [1]),
-    Phase("others", OTHERS, EVERY, [0]),
-    Phase("second, all", [*DEFAULT, *DECIDING], EVERY, [1]),
+    Phase("second, all", [*DEFAULT, *DECIDING, *OF_PAPER], EVERY, [1]),
     Phase("four", LEADING, FIRST, [2, 3]),
-    Phase("more", OTHERS, EVERY, [1]),
     Phase("ablated", ABLATIONS, ABLATED, [1]),
+    Phase("others", OTHERS, EVERY, [0]),
+    Phase("more", OTHERS, EVERY, [1]),
 ]
 
 TUNING = f"""\
