@@ -264,6 +264,16 @@ def test_the_level_gives_the_share() -> None:
         assert torch.allclose(found, share, atol=1e-4)
 
 
+def test_the_level_is_found_under_steep_curves_and_for_any_share() -> None:
+    z = torch.randn(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sort(descending=True).values
+    share = torch.tensor([0.0, 1e-9, 1e-3, 0.3, 0.999, 1.0], dtype=torch.float64).repeat(3)
+    slope = torch.tensor([[0.0], [3.0], [12.0]], dtype=torch.float64).repeat_interleave(6, 0)
+    knots = torch.zeros(0, dtype=torch.float64)
+    level = level_for_share(z, slope, knots, share)
+    found = torch.sigmoid(level[:, None] + slope @ bent(z, knots).t()).mean(1)
+    assert torch.allclose(found, share, atol=1e-9, rtol=1e-6)
+
+
 def test_bins_and_depths() -> None:
     for count in (1, 2, 9, 10, 999, 5000, 123_456):
         edges = _edges(count, [1, count])

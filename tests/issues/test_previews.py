@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from mslg.data.open import open_named
 from mslg.data.source import Source, make_source
-from mslg.issues.previews import LONGEST_TEXT, Preview, preview_of
+from mslg.issues.previews import LONGEST_TEXT, Preview, preview_of, rows_as_json
 from mslg.networks.cnn import CNN8
 from mslg.networks.features import extract
 
@@ -144,6 +144,19 @@ def test_a_signal_is_told_by_its_outline() -> None:
     assert found["low"][0] == 0
     assert found["high"][-1] == 9999
     assert found["low"] == sorted(found["low"])
+
+
+def test_rows_as_json_have_four_digits() -> None:
+    random = np.random.default_rng(0)
+    rows = (random.standard_normal((300, 40)) * 10.0 ** random.integers(-30, 30, (300, 40))).astype(np.float32)
+    rows[:3, 0], rows[0, 1:4] = (0.0, -0.0, 99_995.0), (1.2e-38, -1e-7, 123_456.0)
+    assert [json.loads(row) for row in rows_as_json(rows)] == [[float(f"{x:.4g}") for x in row] for row in rows]
+
+
+def test_the_largest_numbers_do_not_round_to_infinity() -> None:
+    largest = torch.finfo(torch.float32).max
+    found = json.loads(preview_of(source_of(torch.tensor([[largest, -largest]] * 2)), 0, side=64).content)
+    assert found["values"] == [3.402e38, -3.402e38]
 
 
 def test_of_several_inputs_the_one_that_can_be_seen_is_shown() -> None:

@@ -16,7 +16,7 @@ from mslg.data.batch import Batch
 from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
-from mslg.methods.cross_fitted import mixing, ridge
+from mslg.methods.cross_fitted import estimates, mixing, ridge
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import (
     counted,
@@ -189,6 +189,27 @@ def test_expectation_maximisation_recovers_the_noise() -> None:
     found, _ = expectation_maximisation(lambda: [(given[:99], certain[:99]), (given[99:], certain[99:])], start, shares)
     counts = count(given, true, classes)
     assert (found - counts / counts.sum(1, keepdim=True)).abs().max() < 0.06
+
+
+@pytest.mark.parametrize("shifted", [0.0, 0.4, 1.0])
+def test_expectation_maximisation_is_that_of_each_sample_s_posterior(shifted: float, monkeypatch: Any) -> None:
+    monkeypatch.setattr(estimates, "EM_STEPS", 1)
+    random = torch.Generator().manual_seed(0)
+    given = torch.randint(4, (60,), generator=random)  # in no order, which is slow but right
+    probs = torch.rand(60, 4, generator=random, dtype=torch.float64).softmax(1)
+    start = torch.rand(4, 4, generator=random, dtype=torch.float64).softmax(1)
+    under = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    transition, shares = start, under
+    joint = torch.zeros(4, 4, dtype=torch.float64)
+    for label, row in zip(given, probs, strict=True):
+        posterior = row * (shares / under) ** shifted * transition[:, label]
+        joint[:, label] += posterior / posterior.sum()
+    expected = (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
+    found, counted = expectation_maximisation(
+        lambda: [(given[:7], probs[:7]), (given[7:], probs[7:])], start, under, shifted
+    )
+    assert torch.allclose(found, expected)
+    assert torch.allclose(counted, (probs.sum(0) + 1) / 64)
 
 
 def test_another_class_share_is_believed_as_far_as_chance_does_not_explain_it() -> None:

@@ -69,9 +69,9 @@ class Samples:
 
     def batches(self, groups: Iterable[Tensor]) -> Iterator[Batch]:
         """One batch per group of positions. A store that reads lazily may request groups ahead of time."""
-        parts, ahead = tee(self.at(group) for group in groups)
-        for inputs, part in zip(self.store.batches(part.index for part in ahead), parts, strict=True):
-            yield Batch(part.index, inputs, part.label, part.index.numpy())
+        parts, ahead = tee((self.index[group], self.label[group]) for group in groups)
+        for inputs, (index, label) in zip(self.store.batches(index for index, _ in ahead), parts, strict=True):
+            yield Batch(index, inputs, label, index.numpy())
 
 
 def has_every_class(label: Tensor, classes: int) -> bool:

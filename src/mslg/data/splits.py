@@ -98,7 +98,9 @@ class Splits:
             position = (epoch, step, *((self.rank,) if self.rank else ()))
             with self.train.seeded(self.seed, "fetch", *position):
                 batch = next(batches).to(self.device)
-            yield replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", *position))
+            if self.augment is not UNCHANGED:
+                batch = replace(batch, inputs=self.augment.training(batch.inputs, self.seed, "augment", *position))
+            yield batch
 
     def own(self) -> Tensor:
         """The index of the training samples that this rank owns."""

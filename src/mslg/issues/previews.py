@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from PIL import Image
 from torch import Tensor
@@ -24,6 +26,7 @@ from ..runtime.seeds import seeded
 NATIVE = 64  # pixels: a picture no larger than this is kept without loss
 LONGEST_TEXT = 4_000  # characters
 MOST_VALUES = 64  # longer rows are drawn as an outline,
+LARGEST = 3.402e38  # of a number of four digits that single precision holds: JSON has no infinity
 STRETCHES = 128  # the lowest and the highest value in each of this many stretches
 THIN = 6  # pictures with a larger aspect ratio are stretched to this one
 
@@ -137,31 +140,33 @@ def _picture(image: Image.Image, side: int) -> Preview:
 
 def _values(rows: Tensor, columns: Sequence[str] | None) -> list[Preview]:
     """Of each row few values as they are, many (a signal, features) as an outline."""
-    values = torch.nan_to_num(rows.float()).numpy()
+    values = torch.nan_to_num(rows.float()).clamp(-LARGEST, LARGEST).numpy()
     length = values.shape[1]
-    about: dict[str, Any] = {"length": length}
+    names = []
     if length <= MOST_VALUES:
         parts = {"values": values}
-        after = {"names": list(columns)} if columns is not None and len(columns) == length else {}
+        if columns is not None and len(columns) == length:
+            names = [f'"names": {json.dumps(list(columns), ensure_ascii=False)}']
     else:
         count = min(STRETCHES, length)
         starts = np.arange(count) * length // count
         extremes = {"low": np.minimum, "high": np.maximum}
         parts = {name: extreme.reduceat(values, starts, axis=1) for name, extreme in extremes.items()}
-        after = {}
-    lists = {name: part.tolist() for name, part in parts.items()}
-    return [
-        _json({**about, **{name: part[row] for name, part in lists.items()}, **after}) for row in range(len(values))
-    ]
+    lists = {name: rows_as_json(part) for name, part in parts.items()}
+    found = []
+    for row in range(len(values)):
+        fields = [f'"length": {length}', *(f'"{name}": {part[row]}' for name, part in lists.items()), *names]
+        found.append(Preview("values", f"{{{', '.join(fields)}}}".encode(errors="replace")))
+    return found
 
 
-def _json(found: Mapping[str, Any]) -> Preview:
-    parts = (f'"{key}": {_as_json(value)}' for key, value in found.items())
-    return Preview("values", f"{{{', '.join(parts)}}}".encode(errors="replace"))
-
-
-def _as_json(value: Any) -> str:
-    """JSON with numbers of four digits. Thousands are written after a run, so all numbers of a list at once."""
-    if isinstance(value, list) and value and isinstance(value[0], float):
-        return f"[{', '.join(['%.4g'] * len(value)) % tuple(value)}]"
-    return json.dumps(value, ensure_ascii=False)
+def rows_as_json(values: np.ndarray[Any, np.dtype[np.float32]]) -> list[str]:
+    """Each row as a list in JSON, of numbers of four digits. All are formatted at once, by Arrow: a run writes
+    hundreds of thousands of them when it has ended."""
+    exact = values.astype(np.float64)
+    size = np.abs(exact, out=np.ones_like(exact), where=exact != 0)
+    unit = 10.0 ** (np.floor(np.log10(size)) - 3)
+    numbers = pa.array((np.rint(exact / unit) * unit).astype(np.float32).ravel()).cast(pa.string())
+    ends = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
+    joined = pc.binary_join(pa.ListArray.from_arrays(ends, numbers), ", ")
+    return [f"[{row}]" for row in joined.to_pylist()]

@@ -97,7 +97,8 @@ def expectation_maximisation(
     predictions are: shares fitted to the given labels too would follow noise that depends on the inputs.
 
     Args:
-        pieces: the given labels of this rank's samples and their predicted probabilities, piece by piece.
+        pieces: the given labels of this rank's samples and their predicted probabilities, piece by piece; it is quick
+            where those of a label come one after the other.
         transition: (classes, classes) to start from.
         clean_shares: (classes,) under which the predictions were made.
         shifted: how much of another share is believed, from 0 to 1.
@@ -106,10 +107,15 @@ def expectation_maximisation(
     shares = from_inputs = clean_shares
     for _ in range(EM_STEPS):
         joint, counts = (torch.zeros(*shape, dtype=torch.float64) for shape in ((classes, classes), (classes,)))
+        prior, from_prior = (shares / clean_shares) ** shifted, from_inputs / clean_shares  # over those predicted under
         for given, probs in pieces():
-            joint.index_add_(0, given, _normalised(probs * (shares / clean_shares) ** shifted * transition.T[given]))
-            counts += _normalised(probs * (from_inputs / clean_shares)).sum(0)
-        joint, counts = (total * ranks() for total in averaged([joint.T.contiguous(), counts]))  # (true, given)
+            # By matrix products over samples of one given label, without the posterior of each: a third of the time.
+            labels, sizes = given.unique_consecutive(return_counts=True)
+            for label, part in zip(labels.tolist(), probs.split(sizes.tolist()), strict=True):
+                joint[:, label] += (1 / (part @ (prior * transition[:, label]))) @ part
+            counts += (1 / (probs @ from_prior)) @ probs
+        joint, counts = joint * prior[:, None] * transition, counts * from_prior  # (true, given)
+        joint, counts = (total * ranks() for total in averaged([joint, counts]))
         shares, from_inputs = ((each + 1) / (each.sum() + classes) for each in (joint.sum(1), counts))
         before, transition = transition, (joint + pool(joint)) / (joint.sum(1, keepdim=True) + 1)
         if float((transition - before).abs().max()) < EM_CHANGE:
@@ -165,7 +171,8 @@ def noise_from_tables(
 
     def pieces() -> Iterable[tuple[Tensor, Tensor]]:
         for index in pieces_of(own, len(start)):
-            yield given[index], combined(torch.stack([table[index].cpu().double() for table in tables]))
+            index = index[given[index].cpu().argsort(stable=True)]
+            yield given[index].cpu(), combined(torch.stack([table[index].cpu().double() for table in tables]))
 
     small = len(given) * len(start) <= HELD
     held = list(pieces()) if small else []
@@ -245,7 +252,3 @@ def lowest_losses(index: Tensor, label: Tensor, loss: Tensor, *, share: float, c
     number = max(1, round(share * len(index) / classes))
     members = [(label == each).nonzero().flatten() for each in range(classes)]
     return index[torch.cat([each[loss[each].argsort()[:number]] for each in members])].sort().values
-
-
-def _normalised(rows: Tensor) -> Tensor:
-    return rows / rows.sum(1, keepdim=True)

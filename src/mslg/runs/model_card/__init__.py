@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from ...runtime.files import write_atomically
 from ..folder import Run
@@ -42,19 +43,8 @@ def write_card(run: Run) -> Path:
 
 def card(run: Run) -> str:
     """The card as Markdown, from the summary, the settings and model.json. Names from the data are escaped."""
-    template = (resources.files("mslg.runs.model_card") / "card.md.j2").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=DictLoader({"card": template}),
-        autoescape=False,  # for HTML; `finalize` escapes Markdown
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"code": code, "percent": _percent}
     config, summary, model = run.config, run.read_json("summary.json"), run.read_json("model.json")
-    return environment.get_template("card").render(
+    return _template().render(
         name=run.path.resolve().name,
         tables={key: config.get(key, {}) for key in ("data", "noise", "network", "method", "train", "versions")},
         summary=summary,
@@ -71,6 +61,22 @@ def card(run: Run) -> str:
         own_code=_own_code(model["network"].get("name")),
         star=_star(model.get("inputs")),
     )
+
+
+@cache
+def _template() -> Template:
+    """Compiled once per process: that takes longer than all cards of a cross-validation."""
+    environment = Environment(
+        autoescape=False,  # for HTML; `finalize` escapes Markdown
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"code": code, "percent": _percent}
+    source = (resources.files("mslg.runs.model_card") / "card.md.j2").read_text(encoding="utf-8")
+    return environment.from_string(source)
 
 
 def escaped(text: str) -> Markdown:
