@@ -13,7 +13,7 @@ from mslg.methods.cross_fitted import kernel_features, ridge, ridge_problem
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
 from mslg.methods.cross_fitted.kernel_features import Kernel, features_of, triangular_product
 from mslg.methods.cross_fitted.ridge import Ridge, RidgeSamples, are_vectors, as_rows
-from mslg.methods.cross_fitted.ridge_problem import Problem, deconvolved, leverage_of, without_each
+from mslg.methods.cross_fitted.ridge_problem import Outside, Problem, deconvolved, leverage_of, without_each
 
 CLASSES, FOLDS = 3, 4
 
@@ -93,10 +93,49 @@ def test_labels_that_stay_are_fitted_like_those_that_are_corrected_by_hardly_any
     made = Problem(features_of(inputs, None), given, fold, FOLDS, torch.arange(120) % 2 == 0)
     for one, other in zip(made.rounds(FOLDS, 1e-2, 3, unit), made.rounds(FOLDS, 1e-2, 3, nearly), strict=True):
         assert all(torch.allclose(*pair, rtol=1e-6, atol=1e-8) for pair in zip(one, other, strict=True))
-    every = made._leverage(made._factor(FOLDS, 1e-2, slice(None))[0], slice(None))
-    assert torch.allclose(made._factor(FOLDS, 1e-2, made._sharpened)[1], every[:, :, made._sharpened])
-    some = every[:, :, made._sharpened]
-    assert made.mean_leverage(1e-2) == pytest.approx(float(some.sum() / (some > 0).sum()))
+    every = made._factor(FOLDS, 1e-2, whole=True)[1]
+    some = [leverage[outside.sharpened] for leverage, outside in zip(every, made._outside, strict=True)]
+    few = made._factor(FOLDS, 1e-2, whole=False)[1]
+    assert all(torch.allclose(*pair) for pair in zip(few, some, strict=True))
+    assert made.mean_leverage(1e-2) == pytest.approx(float(torch.cat(some).mean()))
+
+
+def test_the_samples_outside_a_fold_are_all_others() -> None:
+    label, sharpened = torch.arange(10), torch.arange(10) % 3 == 0
+    for start, stop in ((0, 4), (4, 7), (7, 10), (0, 0), (0, 10)):
+        outside = Outside.of(slice(start, stop), label, sharpened)
+        others = [number for number in range(10) if not start <= number < stop]
+        assert outside.label.tolist() == others
+        assert outside.sharpened_at.tolist() == [number for number in others if number % 3 == 0]
+        assert outside.label[outside.sharpened].tolist() == outside.sharpened_at.tolist()
+
+
+def test_corrected_labels_are_those_of_loops_over_the_samples() -> None:
+    """Two rounds, by solutions that are fitted once more without each sample."""
+    inputs, _, given, transition = noisy(40)
+    fold, unit = torch.arange(40) // 10, torch.eye(CLASSES, dtype=torch.float64)
+    features = features_of(inputs, None)
+    made = Problem(features, given, fold, FOLDS, torch.ones(40, dtype=torch.bool))
+    first, second = (each for each, _ in zip(made.rounds(FOLDS, 1e-2, 2, transition), range(2), strict=False))
+    for number in range(FOLDS):
+        others = [place for place in range(40) if fold[place] != number]
+        squares = features[others].T @ features[others]
+        squares = squares + 1e-2 / 10 * squares.trace() * torch.eye(7, dtype=torch.float64)
+        shares = unit[given[others]].mean(0)
+        sharpness = first[1][number][0] / shares[0]
+        targets = []
+        for place in others:
+            rest = [other for other in others if other != place]
+            kept = features[rest].T @ (unit[given[rest]] - shares)
+            without = torch.linalg.solve(squares - torch.outer(features[place], features[place]), kept)
+            probs = (sharpness * (features[place] @ without + shares)).softmax(0)
+            true = deconvolved(probs[:, None], transition)[:, 0]
+            targets.append(true * transition[:, given[place]] / (true @ transition[:, given[place]]))
+        target = torch.stack(targets)
+        shares = target.mean(0)
+        slow = torch.linalg.solve(squares, features[others].T @ (target - shares))
+        sharpness = second[1][number][0] / shares[0]
+        assert torch.allclose(second[0][number], sharpness * slow, rtol=1e-6, atol=1e-9)
 
 
 def test_probabilities_of_given_labels_are_deconvolved(monkeypatch: pytest.MonkeyPatch) -> None:

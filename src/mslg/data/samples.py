@@ -69,7 +69,7 @@ class Samples:
 
     def batches(self, groups: Iterable[Tensor]) -> Iterator[Batch]:
         """One batch per group of positions. A store that reads lazily may request groups ahead of time."""
-        parts, ahead = tee((self.index[group], self.label[group]) for group in groups)
+        parts, ahead = tee((self.index.index_select(0, group), self.label.index_select(0, group)) for group in groups)
         for inputs, (index, label) in zip(self.store.batches(index for index, _ in ahead), parts, strict=True):
             yield Batch(index, inputs, label, index.numpy())
 

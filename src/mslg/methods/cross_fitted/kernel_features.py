@@ -14,7 +14,7 @@ LANDMARKS = 256  # samples whose kernels are the features, about
 SQUARED_WIDTH = 1.0  # of the kernel, times half the mean squared distance of two samples
 JITTER = 1e-4  # added to the kernel of a landmark with itself: copies would make the matrix singular
 ROWS = 2048  # that features are computed of at once: what is in between stays in the cache
-BLOCK = 128  # columns of a product with a triangular matrix that are computed at once, without the zeros above them
+BLOCK = 64  # columns of a product with a triangular matrix that are computed at once, without the zeros above them
 
 
 class Kernel(NamedTuple):

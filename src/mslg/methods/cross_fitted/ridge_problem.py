@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,23 @@ MOST_LEVERAGE = 0.99
 DECONVOLVED = 8  # steps of the first estimate; more follow the errors of the probabilities
 
 
+class Outside(NamedTuple):
+    """The samples outside a fold, which its solution is fitted to."""
+
+    where: list[slice]
+    label: Tensor  # (n,) given
+    sharpened: Tensor  # where among these those are that the sharpness is fitted on,
+    sharpened_at: Tensor  # and where among all samples
+
+    @classmethod
+    def of(cls, part: slice, label: Tensor, sharpened: Tensor) -> Outside:
+        both = [slice(0, part.start), slice(part.stop, len(label))]
+        where = [each for each in both if each.start < each.stop] or both[:1]
+        chosen = torch.cat([sharpened[each] for each in where]).nonzero().flatten()
+        at = torch.cat([torch.arange(each.start, each.stop) for each in where]).to(chosen.device)[chosen]
+        return cls(where, torch.cat([label[each] for each in where]), chosen, at)
+
+
 class Problem:
     """Samples to fit.
 
@@ -33,15 +51,15 @@ class Problem:
     """
 
     def __init__(self, features: Tensor, label: Tensor, fold: Tensor, folds: int, sharpened: Tensor) -> None:
-        self.features, self._label, self._fold = features, label, fold
-        self._sharpened = sharpened.nonzero().flatten()
+        self.features, self._label = features, label
         self.samples = float(total(torch.tensor(float(len(features)), dtype=torch.float64, device=features.device)))
         self._parts = parts_of(fold, folds)
+        self._outside = [Outside.of(part, label, sharpened) for part in self._parts]
         parts = [features[part] for part in self._parts]
         own = torch.stack(averaged([squares_of(part).double() for part in parts]))
         sums = torch.stack(averaged([column_sums(part) for part in parts]))
         self._squares, self._sums = own.sum(0) - own, sums.sum(0) - sums  # without each fold
-        self._factored: dict[tuple[int, float, bool], tuple[Tensor, Tensor]] = {}
+        self._factored: dict[tuple[int, float, bool], tuple[Tensor, list[Tensor]]] = {}
 
     def tried(self, penalty: float, transition: Tensor, most: int = ROUNDS) -> tuple[float, int]:
         """The least loss of given labels in the first folds, and after how many rounds."""
@@ -64,71 +82,84 @@ class Problem:
     def rounds(self, folds: int, penalty: float, count: int, transition: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """(folds, features, classes) solutions without each of the first folds and their (folds, classes) offsets,
         after each round; after the first, of given labels."""
-        features, label, matrix = self.features, self._label, transition
-        transition, classes = transition.to(features), len(transition)
-        unit = torch.eye(classes).to(features)
+        features, matrix, outside = self.features, transition, self._outside[:folds]
+        transition, unit = transition.to(features), torch.eye(len(transition)).to(features)
         corrects = not torch.equal(transition, unit)  # otherwise labels stay what they are, and few scores are needed
-        scored: slice | Tensor = slice(None) if corrects else self._sharpened
-        factor, leverage = self._factor(folds, penalty, scored)
-        outside = torch.stack([self._fold != number for number in range(folds)])[:, None]  # (folds, 1, n)
-        columns = transition[:, label]  # (classes, n): the last dimension is long, which is many times as fast
-        target = unit[label].T * outside  # (folds, classes, n)
+        factor, leverage = self._factor(folds, penalty, whole=corrects)
+        # Of each fold's samples outside it: (classes, n), as it is quicker where the last dimension is the long one.
+        target = [unit[:, each.label] for each in outside]
+        columns = [transition[:, each.label] for each in outside] if corrects else []
         sharpness = torch.ones(folds).to(factor)
         for number in range(count):
             if corrects or number == 0:
-                products = (target.flatten(0, 1) @ features).double()
-                counts, products = averaged([target.sum(2, dtype=torch.float64), products])
+                counts = torch.stack([each.sum(1, dtype=torch.float64) for each in target])
+                products = torch.stack([self._product(*pair) for pair in zip(target, outside, strict=True)])
+                counts, products = averaged([counts, products.double()])
                 shares = counts / counts.sum(1, keepdim=True)  # (folds, classes)
-                products = products.view(folds, classes, -1) - shares[:, :, None] * self._sums[:folds, None]
+                products = products - shares[:, :, None] * self._sums[:folds, None]
                 solutions = torch.cholesky_solve(products.mT, factor)  # (folds, features, classes)
                 of_classes = shares.to(features)[:, :, None]
-                scores = solutions.mT.flatten(0, 1).to(features) @ features[scored].T
-                scores = scores.view(folds, classes, -1)
-                scores = without_each(scores, target[:, :, scored] - of_classes, leverage).add_(of_classes)
+                fitted = zip(solutions.mT.to(features), target, outside, of_classes, leverage, strict=True)
+                scores = [self._scores(*each, whole=corrects) for each in fitted]
             tried = SHARPNESS[:, None].expand(-1, folds) if number < 2 else NEARBY[:, None] * sharpness.cpu()
-            known = scores[:, :, self._sharpened] if corrects else scores
-            sharpness = self._sharpness(known, outside, tried.to(factor), matrix if number > 0 else unit.to(matrix))
+            known = [each[:, part.sharpened] if corrects else each for each, part in zip(scores, outside, strict=True)]
+            sharpness = self._sharpness(known, tried.to(factor), matrix if number > 0 else unit.to(matrix))
             yield sharpness[:, None, None] * solutions, sharpness[:, None] * shares
             if corrects and number + 1 < count:
-                probs = (sharpness.to(scores)[:, None, None] * scores).softmax(1)
-                probs = probs if number else deconvolved(probs, transition)
-                target = normalised(probs * columns) * outside
+                probs = [(sharp * each).softmax(0) for sharp, each in zip(sharpness.to(features), scores, strict=True)]
+                probs = probs if number else [deconvolved(each, transition) for each in probs]
+                target = [normalised(each * column) for each, column in zip(probs, columns, strict=True)]
 
     def mean_leverage(self, penalty: float) -> float:
         """The mean leverage of samples in solutions that have seen them, of those that the sharpness is fitted on."""
-        leverage = self._factor(len(self._squares), penalty, self._sharpened)[1]
-        sums = total(torch.stack([leverage.double().sum(), (leverage > 0).double().sum()]))
+        leverage = torch.cat(self._factor(len(self._squares), penalty, whole=False)[1]).double()
+        sums = total(torch.stack([leverage.sum(), (leverage > 0).sum().double()]))
         return float(sums[0] / sums[1].clamp_min(1))
 
-    def _factor(self, folds: int, penalty: float, scored: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Cholesky's factors without each of the first folds, and the leverage of the samples that are scored."""
-        key = (folds, penalty, isinstance(scored, slice))
+    def _product(self, target: Tensor, outside: Outside) -> Tensor:
+        """(classes, features) of the (classes, n) targets of samples outside a fold and their features."""
+        sizes = [each.stop - each.start for each in outside.where]
+        parts = zip(target.split(sizes, 1), outside.where, strict=True)
+        return torch.stack([part @ self.features[where] for part, where in parts]).sum(0)
+
+    def _scores(
+        self, solution: Tensor, target: Tensor, outside: Outside, shares: Tensor, leverage: Tensor, *, whole: bool
+    ) -> Tensor:
+        """(classes, n) scores of samples outside a fold, each by a solution without it: of all, or of those that the
+        sharpness is fitted on."""
+        if whole:
+            scores = torch.cat([solution @ self.features[where].T for where in outside.where], 1)
+        else:
+            scores, target = solution @ self.features[outside.sharpened_at].T, target[:, outside.sharpened]
+        return without_each(scores, target - shares, leverage).add_(shares)
+
+    def _factor(self, folds: int, penalty: float, *, whole: bool) -> tuple[Tensor, list[Tensor]]:
+        """Cholesky's factors without each of the first folds, and the leverages of the samples that are scored."""
+        key = (folds, penalty, whole)
         if key not in self._factored:
             squares = self._squares[:folds]
             scale = penalty / 10 * squares.diagonal(dim1=1, dim2=2).sum(1)
             factor = torch.linalg.cholesky(squares + scale[:, None, None] * torch.eye(squares.shape[1]).to(squares))
-            self._factored = {key: (factor, self._leverage(factor, scored))}
+            self._factored = {key: (factor, self._leverage(factor, whole=whole))}
         return self._factored[key]
 
-    def _leverage(self, factor: Tensor, scored: slice | Tensor) -> Tensor:
-        """(folds, 1, n) how much each sample's own target counts in its score by the solution without a fold, which is
-        of no interest in the fold itself."""
-        features = self.features[scored]
-        parts = self._parts if isinstance(scored, slice) else parts_of(self._fold[scored], len(self._parts))
-        found = features.new_zeros(len(factor), 1, len(features))
-        unit = torch.eye(factor.shape[1]).to(factor)
-        for number, inverse in enumerate(torch.linalg.solve_triangular(factor, unit, upper=False)):
-            for other, part in enumerate(parts):
-                if other != number:
-                    found[number, 0, part] = leverage_of(features[part], inverse)
+    def _leverage(self, factor: Tensor, *, whole: bool) -> list[Tensor]:
+        """By fold, (n,) how much the target of each sample outside it counts in its own score."""
+        inverses = torch.linalg.solve_triangular(factor, torch.eye(factor.shape[1]).to(factor), upper=False)
+        found = []
+        for inverse, outside in zip(inverses, self._outside, strict=False):
+            scored = outside.where if whole else [outside.sharpened_at]
+            found.append(torch.cat([leverage_of(self.features[each], inverse) for each in scored]))
         return found
 
-    def _sharpness(self, scores: Tensor, outside: Tensor, tried: Tensor, transition: Tensor) -> Tensor:
+    def _sharpness(self, scores: list[Tensor], tried: Tensor, transition: Tensor) -> Tensor:
         """(folds,) of the (n, folds) factors tried, those with which scores, as logits, make given labels most likely
         through the transition matrix. `scores` are of the samples that the sharpness is fitted on."""
-        some = self._sharpened
-        loss = losses(tried[:, :, None, None] * scores.double(), self._label[some], transition)
-        best = total((loss * outside[:, 0, some]).sum(2)).argmin(0)
+        loss = []
+        for each, outside, factors in zip(scores, self._outside, tried.T, strict=False):
+            logits = factors[:, None, None] * each.double()
+            loss.append(losses(logits, outside.label[outside.sharpened], transition).sum(1))
+        best = total(torch.stack(loss, 1)).argmin(0)
         return tried.gather(0, best[None])[0]
 
 
