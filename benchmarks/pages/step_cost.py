@@ -15,6 +15,7 @@ NETWORKS = {"cnn8": "8-layer CNN", "resnet18": "ResNet-18", "mlp": "MLP on featu
 RUNGS = {
     "plain": "plain step (cross entropy)",
     "exact": "**exact** (default)",
+    "compiled": '`mode="compiled"`: exact, by torch\'s compiler',
     "recompute": "exact, `recompute=True`",
     "difference": '`mode="difference"`',
     "no-look-ahead": "exact, `look_ahead=0`",

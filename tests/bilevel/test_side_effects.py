@@ -31,11 +31,13 @@ WAYS = [
     tangents.central_difference,
     tangents.one_sided_difference,
 ]
-OPTIONS: list[dict[str, Any]] = [{"mode": mode} for mode in MODES] + [
+NOT_COMPILED = [mode for mode in MODES if mode != "compiled"]
+OPTIONS: list[dict[str, Any]] = [{"mode": mode} for mode in NOT_COMPILED] + [
     {"recompute": True},
     {"mode": "difference", "central": True},
     {"mode": "head", "recompute": True},
 ]
+EVERY = [*OPTIONS, pytest.param({"mode": "compiled"}, marks=pytest.mark.slow)]
 
 
 def network(dropout: float = 0.3) -> nn.Module:
@@ -90,7 +92,7 @@ def gradients(net: nn.Module, logits: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("look_ahead", [0.0, 0.1])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", EVERY, ids=str)
 def test_statistics_see_the_noisy_batch_once_and_weights_and_gradients_nothing(
     options: dict[str, Any], look_ahead: float
 ) -> None:
@@ -131,7 +133,7 @@ def test_other_masks_would_have_been_noticed() -> None:
     assert not torch.allclose(tangents.from_graph(one, direction), tangents.from_graph(other, direction), rtol=0.1)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", EVERY, ids=str)
 def test_the_modes_leave_the_random_state_alike(options: dict[str, Any]) -> None:
     look(network())
     state = torch.get_rng_state()
@@ -139,7 +141,7 @@ def test_the_modes_leave_the_random_state_alike(options: dict[str, Any]) -> None
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*NOT_COMPILED, pytest.param("compiled", marks=pytest.mark.slow)])
 def test_recomputing_gives_the_same_numbers(mode: Any) -> None:
     kept_net, again_net = network(), network()
     kept, again = look(kept_net, mode=mode), look(again_net, mode=mode, recompute=True)
@@ -398,7 +400,7 @@ def test_a_network_with_nothing_to_train_is_reported() -> None:
 
 
 def test_an_unknown_mode_gets_the_one_probably_meant() -> None:
-    with pytest.raises(ValueError, match=r"unknown mode 'exactt'\. Did you mean 'exact'\? Allowed: exact, diff"):
+    with pytest.raises(ValueError, match=r"unknown mode 'exactt'\. Did you mean 'exact'\? Allowed: exact, compiled, diff"):
         Bilevel(network(), mode="exactt")  # type: ignore[arg-type]
 
 
@@ -459,7 +461,7 @@ def kept_steps(count: int, **options: Any) -> list[BilevelOutput]:
     return found
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", EVERY, ids=str)
 def test_a_kept_clean_gradient_serves_the_next_steps(options: dict[str, Any]) -> None:
     steps = kept_steps(4, **options)
     losses = [float(step.clean_loss) for step in steps]

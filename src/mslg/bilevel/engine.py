@@ -8,9 +8,10 @@ meta-learning method here uses that tangent; none needs second-order autograd.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -26,6 +27,7 @@ from ..registry import expect_name
 from ..runtime.distributed import averaged
 from ..runtime.precision import gradient
 from .borrowed_weights import borrowed, buffers_of, called
+from .compiled_passes import CompiledPasses
 from .fallbacks import MODES, Fallbacks, Mode
 from .recomputable_activations import RecomputableActivations
 from .spendable_weights import Spendable
@@ -72,8 +74,9 @@ class Bilevel:
 
     Args:
         network: the network whose weights look ahead.
-        mode: "exact"; "difference" (one more forward pass); "double-backward" (the reference); or "head" (only the
-            last layer looks ahead and moves: cheapest). Where the network's operators do not support a mode, the next
+        mode: "exact"; "compiled" (exact too: its passes through torch's compiler, which takes half a minute at first);
+            "difference" (one more forward pass); "double-backward" (the reference); or "head" (only the last layer
+            looks ahead and moves: cheapest). Where the network's operators do not support a mode, the next
             best one is used, which is logged once.
         central: with mode "difference", use two more forward passes and be more precise.
         recompute: free the noisy graph before the clean pass and record it again afterwards: less memory, one more
@@ -100,7 +103,10 @@ class Bilevel:
         self.recompute = recompute
         self.clean_every = clean_every
         self.kept: KeptGradient | None = None
-        self.spends = True  # whether look-ahead weights are freed one by one: until that turns out to be too early
+        # Whether look-ahead weights are freed one by one: until that turns out to be too early. A compiled backward
+        # pass needs all of them to its end.
+        self.spends = mode != "compiled"
+        self.compiled = CompiledPasses(network) if mode == "compiled" else None
         self.fallbacks = Fallbacks(mode, central=central)
         trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
         if not trainable:
@@ -175,11 +181,23 @@ class Bilevel:
     def forward(self, inputs: Inputs, *, keep_statistics: bool = False) -> ForwardPass:
         """The noisy forward pass, recorded. `keep_statistics` leaves batch-norm buffers unchanged."""
         random, buffers = RandomState(self.parameters[0].device), buffers_of(self.network)
-        statistics = borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext()
         activations = RecomputableActivations()
-        with statistics, activations.watching():
-            logits = called(self.network, inputs)
-        return ForwardPass(self.network, self.names, self.parameters, inputs, random, buffers, logits, activations)
+        compiled: CompiledPasses | Exception | None = self.compiled
+        if self.compiled is not None:
+            own = buffers_of(self.network) if keep_statistics else dict(self.network.named_buffers())
+            try:
+                logits = self.compiled.logits({**dict(self.network.named_parameters()), **own}, inputs)
+            except Exception as error:  # of the compiler, or the network's own, which is raised by the pass below
+                if isinstance(error, torch.OutOfMemoryError):
+                    raise
+                self.compiled, compiled = None, error
+        if self.compiled is None:
+            statistics = borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext()
+            with statistics, activations.watching():
+                logits = called(self.network, inputs)
+        return ForwardPass(
+            self.network, self.names, self.parameters, inputs, random, buffers, logits, activations, compiled
+        )
 
     def look_ahead(self, forward: ForwardPass, inner_loss: Loss, distance: float) -> list[Tensor]:
         """θ̂: the weights after one plain gradient step of the inner loss."""
@@ -208,15 +226,27 @@ class Bilevel:
             leaves = [weight.detach().requires_grad_() for weight in weights]
         tensors = {name: p.detach() for name, p in self.network.named_parameters()} | buffers_of(self.network)
         tensors.update(zip(self.names, leaves, strict=True))
-        with torch.enable_grad(), borrowed(self.network, tensors):  # until the gradient is taken
-            with RecomputableActivations().watching():
-                logits = called(self.network, clean_inputs)
-            loss = clean_loss(logits)
+        with torch.enable_grad(), self._passing(tensors) as passed:
+            loss = clean_loss(passed(clean_inputs))
             gradients = gradient(loss, leaves, allow_unused=True)
         self._check_used(gradients)
         *used, loss = averaged([*(g for g in gradients if g is not None), loss.detach()])
         remaining = iter(used)
         return [None if g is None else next(remaining) for g in gradients], loss
+
+    @contextmanager
+    def _passing(self, tensors: Mapping[str, Tensor]) -> Iterator[Callable[[Inputs], Tensor]]:
+        """Inside, which is where a gradient must be taken too, a function that passes inputs through the network with
+        these weights and buffers."""
+        if self.compiled is not None:
+            yield partial(self.compiled.logits, tensors)
+            return
+        with borrowed(self.network, tensors):
+            yield self._watched
+
+    def _watched(self, inputs: Inputs) -> Tensor:
+        with RecomputableActivations().watching():
+            return called(self.network, inputs)
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """Raise if an optimizer holds parameters of another network."""
@@ -273,9 +303,9 @@ class Bilevel:
 
     def relative_cost(self, look_ahead: float) -> float:
         """The cost of a step relative to a plain one, measured by `benchmarks/step_cost.py` on the paper's network."""
-        cost = {"exact": 3.4, "difference": 3.3, "double-backward": 6.0, "head": 1.5}[self.mode]
+        cost = {"exact": 3.4, "compiled": 2.8, "difference": 3.3, "double-backward": 6.0, "head": 1.5}[self.mode]
         cost += (0.4 if self.recompute else 0) - (0.7 if look_ahead == 0 and self.mode != "head" else 0)
-        kept = {"exact": 1.6, "difference": 1.4, "double-backward": 4.0, "head": 1.0}[self.mode]
+        kept = {"exact": 1.6, "compiled": 1.6, "difference": 1.4, "double-backward": 4.0, "head": 1.0}[self.mode]
         return (cost + (self.clean_every - 1) * kept) / self.clean_every
 
     @property

@@ -14,7 +14,7 @@ from .tangent_modes import Direction, ForwardPass, TangentFunction
 
 log = logging.getLogger("mslg")
 
-Mode = Literal["exact", "difference", "double-backward", "head"]
+Mode = Literal["exact", "compiled", "difference", "double-backward", "head"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -26,6 +26,7 @@ class TangentMode(NamedTuple):
     exact: bool = True
 
 
+COMPILED = TangentMode(tangents.by_compiled_passes, "compiled forward-mode differentiation")
 GRAPH = TangentMode(tangents.from_graph, "the recorded graph")
 DUAL = TangentMode(tangents.dual_numbers, "forward-mode differentiation of a second pass")
 DUAL_MATH = TangentMode(tangents.dual_numbers_with_math_attention, "forward-mode differentiation with math attention")
@@ -37,6 +38,7 @@ CENTRAL = TangentMode(tangents.central_difference, "a central finite difference"
 EXACT = (GRAPH, DUAL, DUAL_MATH, TWICE, TWICE_MATH, CENTRAL)
 FALLBACKS: dict[Mode, tuple[TangentMode, ...]] = {
     "exact": EXACT,
+    "compiled": (COMPILED, *EXACT),
     "head": EXACT,
     "double-backward": (TWICE, TWICE_MATH, CENTRAL),
     "difference": (ONE_SIDED,),

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..data.batch import Inputs
 from ..runtime.precision import full_precision, half
 from .borrowed_weights import borrowed, called
+from .compiled_passes import CompiledPasses, moves_of
 from .graph_walk import graph_tangent
 from .recomputable_activations import RecomputableActivations
 
@@ -41,7 +42,8 @@ class RandomState:
 @dataclass
 class ForwardPass:
     """A forward pass of the noisy batch, with everything needed to differentiate or repeat it. `buffers` are those
-    before the pass: some modules, such as spectral norm, change them first and then compute with them."""
+    before the pass: some modules, such as spectral norm, change them first and then compute with them. `compiled` is
+    what the pass was made by, in mode "compiled", or why it could not be."""
 
     network: nn.Module
     names: list[str]
@@ -51,6 +53,7 @@ class ForwardPass:
     buffers: dict[str, Tensor]
     logits: Tensor
     activations: RecomputableActivations
+    compiled: CompiledPasses | Exception | None = None
 
     @contextmanager
     def with_weights(self, parameters: Sequence[Tensor]) -> Iterator[None]:
@@ -73,12 +76,26 @@ class ForwardPass:
     def record_again(self) -> None:
         """Repeat the pass, whose graph is gone."""
         self.restore_buffers()
+        if isinstance(self.compiled, CompiledPasses):
+            tensors = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
+            with self.random.replayed():
+                self.logits = self.compiled.logits(tensors, self.inputs)
+            return
         self.activations = RecomputableActivations()
         with self.activations.watching():
             self.logits = self.again()
 
 
 TangentFunction = Callable[[ForwardPass, Direction], Tensor]
+
+
+def by_compiled_passes(forward: ForwardPass, direction: Direction) -> Tensor:
+    """Exact, by forward-mode differentiation of a second pass, compiled: the cost of three forward passes."""
+    if not isinstance(forward.compiled, CompiledPasses):
+        raise RuntimeError(str(forward.compiled))
+    weights, moves = dict(forward.network.named_parameters()), moves_of(forward.names, direction)
+    with forward.random.replayed():
+        return forward.compiled.tangent(weights, moves, forward.buffers, forward.inputs)
 
 
 def from_graph(forward: ForwardPass, direction: Direction) -> Tensor:

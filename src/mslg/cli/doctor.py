@@ -16,6 +16,7 @@ def doctor(
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 128,
     rounds: Annotated[int, typer.Option(help="Number of measurements per mode; the median is shown.")] = 7,
     look_ahead: Annotated[float, typer.Option(help="Look-ahead distance.")] = 0.002,
+    compiled: Annotated[bool, typer.Option("--compiled", help="Also the compiled mode: half a minute more.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Measure what each mode of the meta-gradient costs, and how close it is to the exact gradient.
@@ -29,7 +30,12 @@ def doctor(
     opened = open_data({"source": data})
     name = network or default_network(opened.train)
     rows = diagnose(
-        network_factory(name, opened.train), opened.train, batch_size=batch_size, rounds=rounds, look_ahead=look_ahead
+        network_factory(name, opened.train),
+        opened.train,
+        batch_size=batch_size,
+        rounds=rounds,
+        look_ahead=look_ahead,
+        compiled=compiled,
     )
     if as_json:
         print(json.dumps([row._asdict() for row in rows]))

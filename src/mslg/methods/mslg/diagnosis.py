@@ -35,9 +35,11 @@ def diagnose(
     batch_size: int = 128,
     rounds: int = 7,
     look_ahead: float = 0.002,
+    compiled: bool = False,
     seed: int = 0,
 ) -> list[Row]:
-    """Measure every mode, interleaved with plain steps so that a busy machine disturbs all alike."""
+    """Measure every mode, interleaved with plain steps so that a busy machine disturbs all alike; with `compiled` also
+    the compiled one, which takes a while to begin."""
     cpu = torch.device("cpu")
     with seeded(cpu, seed, "doctor"):
         network = factory().train()
@@ -47,7 +49,8 @@ def diagnose(
     noisy, clean = samples.batches([order[:size], order[size : 2 * size]])
     table = LabelTable(source.label, len(source.classes))
     steps: dict[str, Callable[[], Tensor | None]] = {"plain": lambda: _plain(network, noisy)}
-    engines: dict[str, Bilevel] = {mode: Bilevel(network, mode=mode) for mode in MODES}
+    modes = [mode for mode in MODES if compiled or mode != "compiled"]
+    engines: dict[str, Bilevel] = {mode: Bilevel(network, mode=mode) for mode in modes}
     for mode, engine in engines.items():
         steps[mode] = lambda engine=engine: _label_gradient(engine, table, noisy, clean, look_ahead)  # type: ignore[misc]
     steps["no look-ahead"] = lambda: _label_gradient(engines["exact"], table, noisy, clean, 0.0)
@@ -68,7 +71,7 @@ def diagnose(
     plain = statistics.median(taken["plain"])
     exact = gradients.get("exact")
     rows = []
-    for name in (*MODES, "no look-ahead"):
+    for name in (*modes, "no look-ahead"):
         if name in broken:
             rows.append(Row(name, None, None, f"does not work: {broken[name]}"))
             continue
