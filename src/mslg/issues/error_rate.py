@@ -199,7 +199,8 @@ def estimate_error_rate(
         return ErrorRate(len(log_odds), "none", 0, why or NOTHING_PREDICTED)
     number = int(held_out.sample.max()) + 1
     random = generator(evidence.seed, "error rate")
-    weight = torch.empty(DRAWS, number, dtype=torch.float64).exponential_(generator=random)[:, held_out.sample]
+    weight = torch.empty(DRAWS, number, dtype=torch.float64).exponential_(generator=random)
+    weight = weight.index_select(1, held_out.sample)
     if fitted.basis == "pairs":
         share = share_from_pairs(held_out, predictions, evidence, weight, random)
         weight = weight * class_weights(held_out.given, held_out.verified, predictions)
@@ -213,7 +214,9 @@ def estimate_error_rate(
     z = descending(log_odds).sub_(mean).div_(own_spread)
     knots = z[[min(len(z) - 1, int((1 - part) * len(z))) for part in KNOTS]]
     some = torch.randperm(len(wrong), generator=random)[:MOST]
-    odds, wrong_weight, weight = in_groups(fitted.log_odds[some], (weight * wrong)[:, some], weight[:, some])
+    odds, wrong_weight, weight = in_groups(
+        fitted.log_odds[some], *(each.index_select(1, some) for each in (weight * wrong, weight))
+    )
     terms = bent((odds - middle[:, None]) / spread[:, None], knots)
     centre, range_ = _slope_prior(spread, random)
     slope = logistic_slope(terms, wrong_weight / weight.clamp_min(1e-300), weight, centre, range_)
@@ -236,7 +239,7 @@ def in_groups(log_odds: Tensor, *weights: Tensor) -> list[Tensor]:
     sizes = np.diff(starts, append=len(order))
     means = np.add.reduceat(log_odds[order].numpy(), starts) / sizes
     return [torch.from_numpy(means)] + [
-        torch.from_numpy(np.add.reduceat(weight[:, order].numpy(), starts, axis=1)) for weight in weights
+        torch.from_numpy(np.add.reduceat(weight.index_select(1, order).numpy(), starts, axis=1)) for weight in weights
     ]
 
 

@@ -109,7 +109,7 @@ def write_suspect_files(
         "view": pa.array([preview.content for preview in previews], pa.binary()),
         "posterior": lists(issues.posterior_of(positions)),
         **(history or {name: pa.array([[]] * len(index), kind) for name, kind in HISTORY.items()}),
-        "nearest": pa.array([[names[place] for place in row] for row in nearest], pa.list_(pa.string())),
+        "nearest": _lists_of_names(nearest, names),
     }
     start = 0
     for name, part in (("suspects", worst_labels(issues)), ("audit", positions[len(worst_labels(issues)) :])):
@@ -119,6 +119,11 @@ def write_suspect_files(
         _write(folder / f"{name}.parquet", rows)
         start += len(part)
     _write(folder / "clean_samples.parquet", _clean_table(clean, names, source.classes))
+
+
+def _lists_of_names(nearest: list[list[int]], names: dict[int, str]) -> pa.ListArray:
+    ends = np.cumsum([0, *map(len, nearest)], dtype=np.int32)
+    return pa.ListArray.from_arrays(ends, pa.array([names[place] for row in nearest for place in row], pa.string()))
 
 
 def random_positions(samples: int, seed: int) -> Tensor:

@@ -51,7 +51,7 @@ def share_from_predictions(
     draws = max(8, min(len(weight), MAX_WORK // classes**3))
     once = 1 / held_out.sample.bincount()[held_out.sample].double()  # all copies of a sample together count once
     weights = torch.cat([torch.ones(1, len(cells), dtype=torch.float64), weight[:draws]]) * once
-    counts = torch.stack([torch.bincount(cells, row, classes**2) for row in weights]).view(-1, classes, classes)
+    counts = weights.new_zeros(len(weights), classes**2).index_add_(1, cells, weights).view(-1, classes, classes)
     strength = best_strength(counts[0])
     confusion = smooth(counts, strength)
     kind = torch.arange(draws) % len(joint)

@@ -56,10 +56,10 @@ def deconvolved(joint: Tensor, confusion: Tensor, steps: int = 200) -> Tensor:
         (…, true, given) shares.
     """
     joint = joint / joint.sum((-2, -1), keepdim=True)
-    estimate = joint.clone()
+    estimate, backwards = joint.clone(), confusion.transpose(-2, -1).contiguous()
     for _ in range(steps):
-        expected = confusion.transpose(-2, -1) @ estimate
-        estimate = estimate * (confusion @ (joint / expected.clamp_min(1e-12)))
+        expected = (backwards @ estimate).clamp_min_(1e-12)
+        estimate.mul_(confusion @ torch.div(joint, expected, out=expected))
     return estimate / estimate.sum((-2, -1), keepdim=True)
 
 

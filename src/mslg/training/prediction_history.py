@@ -43,6 +43,7 @@ class PredictionHistory:
         self.epochs: list[int] = []
         self.given_history: list[Tensor] = []
         self.predicted_history: list[Tensor] = []
+        self._place: Tensor | None = None  # of each sample among those that were folded last
         self._waiting: list[tuple[Tensor, Tensor]] = []  # batches that are not in the tables yet
 
     def fold(self, index: Tensor, log_probs: Tensor) -> None:
@@ -56,10 +57,18 @@ class PredictionHistory:
             return
         index, log_probs = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         # A sample that is drawn twice is visited twice, in order.
-        once = len(self._waiting) == 1 or len(index.unique()) == len(index)
+        once = len(self._waiting) == 1 or self._differ(index)
         for batch in [(index, log_probs)] if once else self._waiting:
             self._fold(*batch)
         self._waiting = []
+
+    def _differ(self, index: Tensor) -> bool:
+        """Whether no sample is among these twice: without sorting them, which takes as long as the rest."""
+        if self._place is None:
+            self._place = torch.empty(len(self.given), dtype=torch.int32)
+        number = torch.arange(len(index), dtype=torch.int32)
+        self._place[index] = number
+        return torch.equal(self._place.index_select(0, index), number)
 
     def _fold(self, index: Tensor, log_probs: Tensor) -> None:
         probs = log_probs.exp()

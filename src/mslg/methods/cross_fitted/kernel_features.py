@@ -48,8 +48,8 @@ def features_of(rows: Tensor, kernel: Kernel | None) -> Tensor:
 def gaussian(rows: Tensor, others: Tensor) -> Tensor:
     """(n, others) a Gaussian kernel on rows of unit variance."""
     factor = -0.5 / (SQUARED_WIDTH * rows.shape[1])
-    squares = torch.addmm(others.square().sum(1), rows, others.T, alpha=-2).add_(rows.square().sum(1, keepdim=True))
-    return squares.clamp_min_(0).mul_(factor).exp_()
+    lengths, other_lengths = (factor * torch.linalg.vecdot(each, each) for each in (rows, others))
+    return torch.addmm(other_lengths, rows, others.T, alpha=-2 * factor).add_(lengths[:, None]).clamp_max_(0).exp_()
 
 
 def triangular_product(rows: Tensor, lower: Tensor) -> Iterator[tuple[slice, Tensor]]:
