@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -193,7 +193,7 @@ class Bilevel:
                 self.compiled, compiled = None, error
         if self.compiled is None:
             statistics = borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext()
-            with statistics, activations.watching():
+            with statistics, self._sparing(activations):
                 logits = called(self.network, inputs)
         return ForwardPass(
             self.network, self.names, self.parameters, inputs, random, buffers, logits, activations, compiled
@@ -242,11 +242,16 @@ class Bilevel:
             yield partial(self.compiled.logits, tensors)
             return
         with borrowed(self.network, tensors):
-            yield self._watched
+            yield self._recorded
 
-    def _watched(self, inputs: Inputs) -> Tensor:
-        with RecomputableActivations().watching():
+    def _recorded(self, inputs: Inputs) -> Tensor:
+        with self._sparing(RecomputableActivations()):
             return called(self.network, inputs)
+
+    def _sparing(self, activations: RecomputableActivations) -> AbstractContextManager[None]:
+        """Inside, a pass is recorded without what can be recomputed. Not with `recompute`: there the noisy graph and
+        the clean one never exist together, and each needs no more than that of a plain step."""
+        return nullcontext() if self.recompute else activations.watching()
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """Raise if an optimizer holds parameters of another network."""
