@@ -94,14 +94,13 @@ OF_PAPER = [  # the rest of the ten
     of_paper("symmetric-ce"),
     simple("forward", 'paper = "forward"', 'knows = "the true transition matrix"', REVEALED),
 ]
-OTHERS = [
-    *OF_PAPER,
+LATER = [
     simple("noisy-plus-clean"),
     simple("metalabelnet"),
     simple("mlc"),
-    simple("l2rw"),
-    simple("dmlp"),
     simple("emlc"),
+    simple("dmlp"),
+    simple("l2rw"),
     simple("truncated-gce"),
 ]
 LEADING = [  # rows that decide, in the columns that decide
@@ -119,7 +118,7 @@ ABLATIONS = [
     ablation("200 clean", "", "data = { clean = 200 }"),
     ablation("4000 clean", "", "data = { clean = 4000 }"),
 ]
-ROWS = [*DEFAULT, *DECIDING, *OTHERS, *ABLATIONS]
+ROWS = [*DEFAULT, *DECIDING, *OF_PAPER, *LATER, *ABLATIONS]
 TEACHER = 'noise = { network = "cnn8", "network.width" = 16, cache = "{output}/teacher.npz" }'
 STUDENT = 'noise = { probabilities = "{root}/cifar10_student_probs.npy" }'
 UNIFORM = "noise = { fill = true }"
@@ -157,10 +156,12 @@ PHASES = [
     Phase("the ten", OF_PAPER, EVERY, [0]),
     Phase("second", [*DEFAULT, *DECIDING, *OF_PAPER], FIRST, [1]),
     Phase("second, all", [*DEFAULT, *DECIDING, *OF_PAPER], EVERY, [1]),
-    Phase("four", LEADING, FIRST, [2, 3]),
+    Phase("later", LATER, FIRST, [0]),
+    Phase("third", LEADING, FIRST, [2]),
     Phase("ablated", ABLATIONS, ABLATED, [1]),
-    Phase("others", OTHERS, EVERY, [0]),
-    Phase("more", OTHERS, EVERY, [1]),
+    Phase("fourth", LEADING, FIRST, [3]),
+    Phase("later, second", LATER, FIRST, [1]),
+    Phase("later, all", LATER, EVERY, [0, 1]),
 ]
 
 TUNING = f"""\
