@@ -73,7 +73,7 @@ def execute(prepared: Prepared, options: Options) -> Outcome:
     """Train to the end, or until the time budget is used up. With an output folder everything is written there."""
     folder = None if options.output is None else Path(options.output)
     logs = Logging.named(options.loggers if distributed.is_main_process() else (), folder=folder)
-    if not getattr(prepared.method, "recompute", False):  # its user is short of memory
+    if not prepared.method.saves_memory:
         keep_freed_memory()
     with _alone(folder, options), using_threads(_threads(prepared, options, folder)):
         return _execute(prepared, options, folder, logs)

@@ -75,6 +75,7 @@ class Method(MethodBase):
     cross_fits: ClassVar[bool] = False  # whether every sample is predicted by networks that have not seen its label
     trains_on_noisy: ClassVar[bool] = True  # whether the noisy samples are trained on, so that their weights matter
     advice: str = ""  # what to try if training diverges or collapses, such as "a smaller label_rate"
+    saves_memory: bool = False  # whether memory counts more than time: what is freed is then returned to the system
     label_advice: ClassVar[str] = ""  # what to try if the soft labels do not move, such as "a larger label_rate"
 
     def begin_epoch(self, epoch: int, data: Splits) -> None:

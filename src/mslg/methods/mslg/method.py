@@ -148,6 +148,7 @@ class MSLG(SingleNetwork):
         if label_rate == 0:
             self.advice = "a smaller learning rate"
         self.loss, self.loss_scale, self.mode, self.recompute = loss, loss_scale, mode, recompute
+        self.saves_memory = recompute
         self.log_offset, self.clean_every = log_offset, clean_every
         self.finish = finish
         self.auto_clean, self.auto_share = auto_clean, auto_share
