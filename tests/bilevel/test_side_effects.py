@@ -400,7 +400,9 @@ def test_a_network_with_nothing_to_train_is_reported() -> None:
 
 
 def test_an_unknown_mode_gets_the_one_probably_meant() -> None:
-    with pytest.raises(ValueError, match=r"unknown mode 'exactt'\. Did you mean 'exact'\? Allowed: exact, compiled, diff"):
+    with pytest.raises(
+        ValueError, match=r"unknown mode 'exactt'\. Did you mean 'exact'\? Allowed: exact, compiled, diff"
+    ):
         Bilevel(network(), mode="exactt")  # type: ignore[arg-type]
 
 

@@ -67,7 +67,7 @@ class Recorder:
 
 
 def test_the_summary_tells_what_came_out(tmp_path: Path) -> None:
-    result = fit(output=tmp_path / "run", epochs=6)
+    result = fit(output=tmp_path / "run", epochs=5)
     comparison = result.summary["comparison"]
     assert comparison["samples"] == 40
     assert comparison["accuracy"] == pytest.approx(result.summary["last"]["report/accuracy"])
@@ -113,8 +113,7 @@ def test_every_control_gets_the_same_samples_schedule_and_start(monkeypatch: pyt
     fresh = Task(own.task.given, 4, small_network, 3, seed=own.task.seed).new_network().state_dict()
     for trial in TRIALS.values():
         comparison = Comparison(own, {}, data, {"method": {"name": "mslg"}, "train": {"epochs": 3}}, None)
-        comparison.epochs = 3
-        start = comparison._build(trial).deployed().state_dict()
+        start = comparison._build(trial, 3).deployed().state_dict()
         assert all(torch.equal(start[key], value) for key, value in fresh.items())
 
 
@@ -377,7 +376,7 @@ def test_controls_are_trained_wherever_the_run_is_opened_from(tmp_path: Path, mo
     (tmp_path / "there").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     again = {"output": "moved/runs/third", "epochs": 2, "from_run": "runs/second", "resume": True}
-    monkeypatch.setattr("mslg.runs.controls.comparison.SHORTEST", 1)  # for as long as the run
+    monkeypatch.setattr("mslg.runs.controls.comparison.FEW_EPOCHS", 7)  # for as long as the run
     trained = Recorder(monkeypatch)
     assert fit(**again).summary["comparison"]["controls"]
     assert {method.task.epochs for method, _ in trained.seen[1:]} == {7}
@@ -431,12 +430,58 @@ def test_the_division_of_the_comparison_never_overlaps() -> None:
     assert sum(map(len, parts)) == len(set.union(*parts)) == 200
 
 
-def test_controls_together_take_no_longer_than_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controls_together_take_no_longer_than_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All for a few epochs, then the one that was best on select for as many as the run."""
     trained = Recorder(monkeypatch)
-    result = fit(method="gold-correction", epochs=20)
+    result = fit(method="mslg", epochs=20, output=tmp_path / "run")
     run, *controls = trained.seen
     work = [work_of(method, data, method.task.epochs) for method, data in (run, *controls)]
-    (epochs,) = {method.task.epochs for method, _ in controls}
-    assert 5 <= epochs < 20
-    assert sum(work[1:]) <= work[0] or epochs == 5, "five epochs at least"
-    assert all(f"--epochs {epochs}" in row["use"] for row in result.summary["comparison"]["controls"])
+    *short, last = [method.task.epochs for method, _ in controls]
+    assert 3 <= short[0] < 20
+    assert set(short) == {short[0]}
+    assert last == 20
+    assert sum(work[1:]) <= work[0]
+    found = result.summary["comparison"]
+    kept = {path.name: json.loads((path / "summary.json").read_text())["last"] for path in controls_of(tmp_path)}
+    (whole,) = [name for name in kept if name.endswith("-all-epochs")]
+    for row in found["controls"]:
+        if not CONTROLS[row["name"]].chosen:
+            (trial,) = CONTROLS[row["name"]].trials
+            tried = [kept[name] for name in (f"{trial}-all-epochs", trial) if name in kept]
+            best = max(tried, key=lambda last: last["select/accuracy"])
+            assert (row["accuracy"], row["select_accuracy"]) == (best["report/accuracy"], best["select/accuracy"])
+            assert f"--epochs {short[0]}" in row["use"] or best is not tried[-1]
+    firsts = {row["name"]: kept[row["name"]]["select/accuracy"] for row in found["controls"] if row["name"] in kept}
+    winner = whole.removesuffix("-all-epochs")
+    assert kept[winner]["select/accuracy"] == max(firsts.values()) or winner.startswith("cross-entropy")
+
+
+def test_where_no_race_fits_the_strongest_control_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Recorder(monkeypatch)
+    result = fit(PAIRED, 200, method="cross-entropy", epochs=10)
+    (_, *controls) = trained.seen
+    assert [(type(method).__name__, method.task.epochs) for method, _ in controls] == [("GoldCorrection", 10)]
+    found = result.summary["comparison"]
+    assert names(result) == {"gold-correction"}
+    left_out = {row["name"]: row["why"] for row in found["left_out"]}
+    assert left_out["noisy-then-clean"] == "with it the controls would take longer than the run"
+    assert "cross-entropy" not in left_out, "it is the method itself"
+
+
+def test_a_race_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = fit(epochs=20, output=tmp_path / "whole").summary["comparison"]
+    last = next(path.name for path in controls_of(tmp_path / "whole", "") if path.name.endswith("-all-epochs"))
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "controls" / last)
+    summary = tmp_path / "run" / "summary.json"
+    kept = json.loads(summary.read_text())
+    del kept["comparison"]
+    summary.write_text(json.dumps(kept))
+    (tmp_path / "run" / "done").unlink()
+    trained = Recorder(monkeypatch)
+    assert fit(epochs=20, output=tmp_path / "run", resume=True).summary["comparison"] == whole
+    assert [method.task.epochs for method, _ in trained.seen[1:]] == [20]
+
+
+def controls_of(folder: Path, run: str = "run") -> list[Path]:
+    return sorted((folder / run / "controls").iterdir())

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...data.samples import Samples
@@ -31,10 +31,30 @@ from .verdict import Answers, judge, not_compared
 log = logging.getLogger("mslg")
 
 LONG = 120  # seconds; the cost of longer controls is logged as a warning
-# All controls together are to take no longer than the run: if need be, each is trained for fewer epochs, with the whole
-# schedule, down to a fraction of the run's. Trained for longer, they would rather memorise wrong labels.
-SHORTEST, FEWEST_EPOCHS = 1 / 4, 5
+# All controls together are to take no longer than the run. If they would, each is first trained for fewer epochs, at
+# least so many, with the whole schedule, and the best of them then for as long as the run: short ones alone flatter the
+# method (benchmarks/comparison_cost.py).
+LEAST_EPOCHS = 3
+FEW_EPOCHS = 5  # of a run whose controls are all trained for as long
+WORTH_IT = 0.1  # of the work that leaving out a control must save
 LEAST_DECAY = 1e-4  # base of the stronger weight decay if the run has none
+
+
+class Attempt(NamedTuple):
+    """A trial of so many epochs."""
+
+    trial: str
+    epochs: int
+
+
+class ControlResult(NamedTuple):
+    """What a control's best attempt has come to."""
+
+    name: str
+    attempt: Attempt
+    predicted: Tensor  # (judged samples,) class
+    select: float  # accuracy on the select part
+    epoch: int  # of the predictions
 
 
 @dataclass
@@ -55,7 +75,9 @@ class Comparison:
     controls: dict[str, Control] = field(default_factory=dict, init=False)
     left_out: dict[str, str] = field(default_factory=dict, init=False)  # why a control is left out
     why_not: str | None = field(default=None, init=False)  # why no control can be trained
-    epochs: int = field(default=0, init=False)  # of each control
+    epochs: int = field(default=0, init=False)  # of each control at first
+    whole: int = field(default=0, init=False)  # of the run, and so of the best control in the end
+    final: float = field(default=0.0, init=False)  # cost of that in plain steps; 0 if all are trained for as long
 
     def __post_init__(self) -> None:
         self.method = str(self.resolved["method"]["name"])
@@ -65,21 +87,22 @@ class Comparison:
         try:
             _refuse_without_report(self.data)
             _refuse_trained(self.learner.task)
-            self.epochs = _epochs(self.resolved["train"], self.folder)
+            self.epochs = self.whole = _epochs(self.resolved["train"], self.folder)
         except (ValueError, OSError) as error:
             self.why_not = str(error)
             return
-        whole = self.epochs
-        self._select()
-        own = work_of(self.learner, self.data, self.learner.task.epochs) * whole / self.learner.task.epochs
-        needed = sum(self.work.values())
-        if needed > own:
-            self.epochs = min(whole, max(FEWEST_EPOCHS, round(whole * max(own / needed, SHORTEST))))
-            self._select()
-        self.work = {trial: work for trial, work in self.work.items() if not self._finished(trial)}
+        self._select(CONTROLS)
+        own = work_of(self.learner, self.data, self.learner.task.epochs) * self.whole / self.learner.task.epochs
+        if self.whole > FEW_EPOCHS and sum(self.work.values()) > own:
+            self._race(own)
+        self.work = {
+            trial: work for trial, work in self.work.items() if not self._finished(Attempt(trial, self.epochs))
+        }
+        if self.final and any(self._finished(Attempt(trial, self.whole)) for trial in TRIALS):
+            self.final = 0.0
         if not self.work:
             return
-        self.seconds, most = duration_range(self.learner, self.data, sum(self.work.values()))
+        self.seconds, most = duration_range(self.learner, self.data, sum(self.work.values()) + self.final)
         log.log(
             logging.WARNING if self.seconds > LONG else logging.INFO,
             "plan: then train %d controls to compare with, %s%s; skip them with --no-compare (compare=False)",
@@ -88,10 +111,38 @@ class Comparison:
             "" if budget is None else ", if the time budget allows",
         )
 
-    def _select(self) -> None:
-        """The controls that apply, and the cost of their trials."""
-        self.controls, self.left_out, self.work = {}, {}, {}
-        for name, control in CONTROLS.items():
+    def _race(self, own: float) -> None:
+        """Fewer epochs for all controls, such that the best can then be trained for as long as the run. Where not even
+        that fits, the weakest are left out; the strongest alone needs no race."""
+        while len(self.controls) > 1:
+            self.final = max(self.work.values())
+            self.epochs = int(self.whole * (own - self.final) / sum(self.work.values()))
+            if self.epochs >= LEAST_EPOCHS:
+                self._select(tuple(self.controls))
+                return
+            self._leave_out_the_weakest()
+        self.epochs, self.final = self.whole, 0.0
+
+    def _leave_out_the_weakest(self) -> None:
+        """Of those without which much less is to be done."""
+        alone = {
+            name: [
+                trial for trial in control.trials if sum(trial in each.trials for each in self.controls.values()) == 1
+            ]
+            for name, control in self.controls.items()
+        }
+        saved = {name: sum(self.work[trial] for trial in trials) for name, trials in alone.items()}
+        worth_it = [name for name in self.controls if saved[name] >= WORTH_IT * sum(self.work.values())]
+        name = next(iter(worth_it or self.controls))
+        del self.controls[name]
+        for trial in alone[name]:
+            del self.work[trial]
+        self.left_out[name] = "with it the controls would take longer than the run"
+
+    def _select(self, names: Iterable[str]) -> None:
+        """Those of these controls that apply, and the cost of their trials."""
+        self.controls, self.work = {}, {}
+        for name, control in ((name, CONTROLS[name]) for name in names):
             if not self._says_something(control):
                 continue
             try:
@@ -127,18 +178,25 @@ class Comparison:
                 f"the controls take about {in_words(self.seconds)}, which exceeds the time budget; resume the run "
                 "without a budget to train them"
             )
-        looks: dict[str, HoldoutPredictions] = {}
-        for name in dict.fromkeys(trial for control in self.controls.values() for trial in control.trials):
+        looks: dict[Attempt, HoldoutPredictions] = {}
+
+        def attempt(trial: str, epochs: int) -> None:
             found = train_trial(
-                partial(self._build, TRIALS[name]),
+                partial(self._build, TRIALS[trial], epochs),
                 self.data,
-                self._run(name),
+                self._run(Attempt(trial, epochs)),
                 test=self.test,
-                display=display(name),
+                display=display(trial),
                 checkpoint_seconds=checkpoint_seconds,
             )
             if found is not None:
-                looks[name] = found
+                looks[Attempt(trial, epochs)] = found
+
+        for trial in dict.fromkeys(trial for control in self.controls.values() for trial in control.trials):
+            attempt(trial, self.epochs)
+        if self.whole > self.epochs and (results := self._results(looks)):
+            best = max(range(len(results)), key=lambda place: (results[place].select, place))
+            attempt(broadcast_object(results[best].attempt.trial), self.whole)
         return self._judged(looks)
 
     def _out_of_fold(self) -> dict[str, Any] | None:
@@ -150,35 +208,45 @@ class Comparison:
         answers = []
         for name, predicted in self.learner.unseen_controls(clean).items():
             answered = right(predicted, clean)
-            use = _use(TRIALS[name], self._config(TRIALS[name]), self.epochs - 1, self.epochs)
+            use = _use(TRIALS[name], self._config(TRIALS[name], self.epochs), self.epochs - 1, self.epochs)
             answers.append(Answers(name, CONTROLS[name].words, answered, float(answered.double().mean()), use))
         return {**judge(self.method, right(own.argmax(1), clean), answers, select=0), "left_out": []}
 
-    def _judged(self, looks: Mapping[str, HoldoutPredictions]) -> dict[str, Any]:
+    def _results(self, looks: Mapping[Attempt, HoldoutPredictions]) -> list[ControlResult]:
+        """Of each control the best attempt, as far as the select part shows."""
+        found = []
+        for name, control in self.controls.items():
+            own = {attempt: look for attempt, look in looks.items() if attempt.trial in control.trials}
+            if not own:
+                continue
+            if control.chosen:
+                attempt = max(own, key=lambda each: max(int(epoch.sum()) for epoch in own[each].select))
+                accuracy, epoch = honest_accuracy(list(own.values())), own[attempt].best_epoch()
+                found.append(ControlResult(name, attempt, own[attempt].best, accuracy, epoch))
+            else:
+                attempt = max(own, key=lambda each: (int(own[each].select[-1].sum()), each.epochs))
+                accuracy = float(own[attempt].select[-1].double().mean())
+                found.append(ControlResult(name, attempt, own[attempt].last, accuracy, attempt.epochs - 1))
+        return found
+
+    def _judged(self, looks: Mapping[Attempt, HoldoutPredictions]) -> dict[str, Any]:
         select, report = self.data.select, self.data.report
         assert select is not None
         assert report is not None
         judged = report if self.test is None else self.test
         answers = []
-        for name, control in self.controls.items():
-            trials = {trial: looks[trial] for trial in control.trials if trial in looks}
-            if not trials:
-                self.left_out[name] = "its training diverged"
-                continue
-            trial = max(trials, key=lambda trial: max(int(epoch.sum()) for epoch in trials[trial].select))
-            look = trials[trial]
-            if control.chosen:
-                predicted, accuracy, epoch = look.best, honest_accuracy(list(trials.values())), look.best_epoch()
-            else:
-                predicted, accuracy, epoch = look.last, float(look.select[-1].double().mean()), len(look.select) - 1
-            use = _use(TRIALS[trial], self._config(TRIALS[trial]), epoch, int(self.resolved["train"]["epochs"]))
-            answers.append(Answers(name, control.words, right(predicted, judged), accuracy, use))
+        for name, attempt, predicted, accuracy, epoch in (results := self._results(looks)):
+            trial = TRIALS[attempt.trial]
+            use = _use(trial, self._config(trial, attempt.epochs), epoch, int(self.resolved["train"]["epochs"]))
+            answers.append(Answers(name, CONTROLS[name].words, right(predicted, judged), accuracy, use))
+        found = {each.name for each in results}
+        self.left_out |= {name: "its training diverged" for name in self.controls if name not in found}
         self.learner.eval()
         own = right(predictions(self.learner, self.data, judged).argmax(1), judged)
         left_out = [{"name": name, "words": CONTROLS[name].words, "why": why} for name, why in self.left_out.items()]
         samples = "held-out clean samples" if self.test is None else "test samples"
-        found = judge(self.method, own, answers, select=len(select), samples=samples)
-        return {**found, "on_test": self.test is not None, "left_out": left_out}
+        comparison = judge(self.method, own, answers, select=len(select), samples=samples)
+        return {**comparison, "on_test": self.test is not None, "left_out": left_out}
 
     def _says_something(self, control: Control) -> bool:
         """Whether the control differs from the method itself, and the method has the settings that it changes."""
@@ -196,13 +264,13 @@ class Comparison:
         if "pairs" in control.needs and self.data.pairs is None:
             raise ValueError("it needs clean samples with given and verified labels")
         for trial in control.trials:
-            learner = self._build(TRIALS[trial])
+            learner = self._build(TRIALS[trial], self.epochs)
             self.work[trial] = work_of(learner, self.data, learner.task.epochs)
         self.controls[name] = control
 
-    def _build(self, trial: Trial) -> Method:
+    def _build(self, trial: Trial, epochs: int) -> Method:
         task = self.learner.task.again()
-        task.epochs = self.epochs
+        task.epochs = epochs
         if trial.weight_decay != 1:
             task.optimizer = _decayed(task, trial.weight_decay)
         made: Any = type(self.learner) if trial.method is None else METHODS.load(trial.method)
@@ -212,31 +280,32 @@ class Comparison:
         method: Method = made(task, **{**shared, **trial.settings})
         return method
 
-    def _config(self, trial: Trial) -> dict[str, Any]:
+    def _config(self, trial: Trial, epochs: int) -> dict[str, Any]:
         """The settings of a trial, in the form of a run's config."""
         method = self.resolved["method"] if trial.method is None else {"name": trial.method}
         kept = {key: value for key, value in method.items() if key not in trial.without}
         train = {key: value for key, value in self.resolved["train"].items() if not key.startswith("from_run")}
         decay = _stronger(train["weight_decay"], trial.weight_decay)
-        length = {"epochs": self.epochs, "epochs_asked": self.epochs}
+        length = {"epochs": epochs, "epochs_asked": epochs}
         return {
             **self.resolved,
             "method": {**kept, **trial.settings},
             "train": {**train, **length, "weight_decay": decay},
         }
 
-    def _path(self, trial: str) -> Path | None:
-        return None if self.folder is None else self.folder / "controls" / trial
+    def _path(self, attempt: Attempt) -> Path | None:
+        name = attempt.trial if attempt.epochs == self.epochs else f"{attempt.trial}-all-epochs"
+        return None if self.folder is None else self.folder / "controls" / name
 
-    def _finished(self, trial: str) -> bool:
-        path = self._path(trial)
+    def _finished(self, attempt: Attempt) -> bool:
+        path = self._path(attempt)
         return path is not None and bool(broadcast_object(Run(path).finished))
 
-    def _run(self, trial: str) -> Run | None:
-        if (path := self._path(trial)) is None:
+    def _run(self, attempt: Attempt) -> Run | None:
+        if (path := self._path(attempt)) is None:
             return None
         there = broadcast_object((path / "config.toml").exists())
-        return Run.open(path) if there else Run.create(path, self._config(TRIALS[trial]))
+        return Run.open(path) if there else Run.create(path, self._config(TRIALS[attempt.trial], attempt.epochs))
 
 
 def _refuse_without_report(data: Splits) -> None:
