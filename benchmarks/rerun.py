@@ -25,6 +25,8 @@ SWEPT = (
     ("features", "cross-entropy", "uniform-40", 0),
     ("memorising", "mslg released", "uniform-40", 0),
     ("memorising", "default", "uniform-40", 0),
+    ("memorising", "elr", "released-40", 1),
+    ("memorising", "pencil", "clean", 1),
     ("ladder-published", "difference", "uniform-40", 0),
 )
 ROBUSTNESS = ("gold correction", "digits pair 40 100", 0)

@@ -32,8 +32,8 @@ log = logging.getLogger("mslg")
 
 LONG = 120  # seconds; the cost of longer controls is logged as a warning
 # All controls together are to take no longer than the run. If they would, each is first trained for fewer epochs, at
-# least so many, with the whole schedule, and the best of them then for as long as the run: short ones alone flatter the
-# method (benchmarks/comparison_cost.py).
+# least so many, with the whole schedule, and the best of them then for as long as the run, so that none is beaten only
+# because it was short. benchmarks/comparison_cost.py measures whether that changes verdicts.
 LEAST_EPOCHS = 3
 FEW_EPOCHS = 5  # of a run whose controls are all trained for as long
 WORTH_IT = 0.1  # of the work that leaving out a control must save
@@ -100,13 +100,13 @@ class Comparison:
         }
         if self.final and any(self._finished(Attempt(trial, self.whole)) for trial in TRIALS):
             self.final = 0.0
-        if not self.work:
+        if not (self.work or self.final):
             return
         self.seconds, most = duration_range(self.learner, self.data, sum(self.work.values()) + self.final)
         log.log(
             logging.WARNING if self.seconds > LONG else logging.INFO,
             "plan: then train %d controls to compare with, %s%s; skip them with --no-compare (compare=False)",
-            len(self.work),
+            len(self.work) or 1,
             range_in_words(self.seconds, most),
             "" if budget is None else ", if the time budget allows",
         )
