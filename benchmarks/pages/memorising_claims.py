@@ -75,7 +75,13 @@ def certainty(found: Tables, by_column: dict[str, Difference]) -> str:
         return "; one seed"
     known = [each for name, each in by_column.items() if name not in once]
     sure = sum(each.significant for each in known)
-    words = "" if sure == len(known) else f"; significant are {sure} of the {len(known)} of several seeds"
+    words = (
+        ""
+        if sure == len(known)
+        else f"; {sure} of these {len(known)} differences {'is' if sure == 1 else 'are'} significant"
+    )
+    if once:
+        words = words.replace("differences", "differences of several seeds")
     return words + (f"; of one seed: {listed(once)}" if once else "")
 
 

@@ -238,16 +238,19 @@ def on_pixels(results: Path, folder: str) -> str:
         return ""
     found = tables(read("memorising", results, results))
     others = [row for row in found.wide.rows if row not in OURS]
-    above, of = [], 0
+    above, sure, of = [], [], 0
     for ours in OURS:
         by_column = found.minus_best(ours, others) if ours in found.wide.rows else {}
         above, of = [*above, sum(each.mean > 0 for _, each in by_column.values())], len(by_column)
+        sure.append(sum(each.mean > 0 and each.significant for _, each in by_column.values()))
     if not of:
         return ""
-    few = f"{len(found.once(found.columns))} of these columns have one seed"
+    once = len(found.once(found.columns))
+    few = f"{once} of these columns have one seed" if once else f"{len(found.several.grid.seeds)} seeds each"
     return (
         f"Where a network learns small images by heart, it is above the best of {len(others)} other rows in {above[0]} "
-        f"of {of} columns, with label learning in {above[1]}; {few} ([table]({folder}/memorising.md))."
+        f"of {of} columns (significantly in {sure[0]}), with label learning in {above[1]} ({sure[1]}); {few} "
+        f"([table]({folder}/memorising.md))."
     )
 
 
