@@ -16,7 +16,7 @@ import logging
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ def more_verified(problem: Problem, count: int) -> Problem:
     )
 
 
+def as_true(problem: Problem) -> Problem:
+    """Without noise: no method can help there."""
+    return problem._replace(given=problem.true)
+
+
 def cnn() -> Any:
     from mslg.networks.cnn import CNN8
 
@@ -61,6 +66,7 @@ def cnn() -> Any:
 # By name: the samples, how many of them are for testing, and the network.
 PROBLEMS: dict[str, tuple[Callable[[], Problem], int, Callable[[], Any]]] = {
     "20,000 feature vectors, 15 epochs": (partial(features, 24_000, epochs=15), 4000, partial(network, 256)),
+    "the same with right labels": (lambda: as_true(features(24_000, epochs=15)), 4000, partial(network, 256)),
     "700 digits, 30 epochs": (lambda: more_verified(digits(), 700), 397, partial(network, 64)),
     "4,000 images, 8-layer CNN of width 8, 12 epochs": (images, 4000, cnn),
 }
@@ -88,12 +94,13 @@ def run(
     return time.process_time() - begun, result.summary.get("comparison", {}).get("short", "")
 
 
-def measured(rounds: int) -> dict[str, Any]:
+def measured(rounds: int, names: Iterable[str]) -> dict[str, Any]:
     """By problem and preset: the cost of the comparison in runs, short and of full length, and the verdicts."""
     from mslg.runs.controls import comparison
 
     found = {}
-    for name, (make_problem, testing, make) in PROBLEMS.items():
+    for name in names:
+        make_problem, testing, make = PROBLEMS[name]
         problem = make_problem()
         for preset in (None, "fast"):
             taken: dict[str, list[float]] = {"run": [], "race": [], "long": []}
@@ -121,11 +128,13 @@ def measured(rounds: int) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3, help="seeds")
+    options.add_argument("--only", nargs="+", choices=PROBLEMS, help="problems to measure again (default: all)")
     options.add_argument("--output", type=Path, default=RESULT)
     arguments = options.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("mslg").setLevel(logging.ERROR)
-    found = {"rounds": arguments.rounds, "problems": measured(arguments.rounds)}
+    kept = json.loads(arguments.output.read_text())["problems"] if arguments.only and arguments.output.exists() else {}
+    found = {"rounds": arguments.rounds, "problems": kept | measured(arguments.rounds, arguments.only or PROBLEMS)}
     arguments.output.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
