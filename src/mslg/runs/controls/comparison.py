@@ -26,17 +26,17 @@ from ..folder import Run, earlier_run
 from ..results import write_summary
 from .catalog import CONTROLS, TRIALS, Control, Trial
 from .trial import HoldoutPredictions, honest_accuracy, right, train_trial
-from .verdict import Answers, judge, not_compared
+from .verdict import Answers, judge, not_compared, paired_interval
 
 log = logging.getLogger("mslg")
 
 LONG = 120  # seconds; the cost of longer controls is logged as a warning
 # All controls together are to take no longer than the run. If they would, each is first trained for fewer epochs, at
-# least so many, with the whole schedule, and the best of them then for as long as the run, so that none is beaten only
-# because it was short. benchmarks/comparison_cost.py measures whether that changes verdicts.
+# least so many, with the whole schedule, and one of them then for as long as the run: the strongest of those that are
+# not clearly worse than the best, since few epochs and few samples tell little. None is left out: who is beaten only
+# because of that would make a false "it helped" (benchmarks/comparison_cost.py).
 LEAST_EPOCHS = 3
 FEW_EPOCHS = 5  # of a run whose controls are all trained for as long
-WORTH_IT = 0.1  # of the work that leaving out a control must save
 LEAST_DECAY = 1e-4  # base of the stronger weight decay if the run has none
 
 
@@ -91,7 +91,7 @@ class Comparison:
         except (ValueError, OSError) as error:
             self.why_not = str(error)
             return
-        self._select(CONTROLS)
+        self._select()
         own = work_of(self.learner, self.data, self.learner.task.epochs) * self.whole / self.learner.task.epochs
         if self.whole > FEW_EPOCHS and sum(self.work.values()) > own:
             self._race(own)
@@ -112,37 +112,16 @@ class Comparison:
         )
 
     def _race(self, own: float) -> None:
-        """Fewer epochs for all controls, such that the best can then be trained for as long as the run. Where not even
-        that fits, the weakest are left out; the strongest alone needs no race."""
-        while len(self.controls) > 1:
-            self.final = max(self.work.values())
-            self.epochs = int(self.whole * (own - self.final) / sum(self.work.values()))
-            if self.epochs >= LEAST_EPOCHS:
-                self._select(tuple(self.controls))
-                return
-            self._leave_out_the_weakest()
-        self.epochs, self.final = self.whole, 0.0
+        """Fewer epochs for all controls, such that one of them can then be trained for as long as the run."""
+        self.final = max(self.work.values())
+        epochs = int(self.whole * (own - self.final) / sum(self.work.values()))
+        self.epochs = max(LEAST_EPOCHS, epochs)
+        self._select()
 
-    def _leave_out_the_weakest(self) -> None:
-        """Of those without which much less is to be done."""
-        alone = {
-            name: [
-                trial for trial in control.trials if sum(trial in each.trials for each in self.controls.values()) == 1
-            ]
-            for name, control in self.controls.items()
-        }
-        saved = {name: sum(self.work[trial] for trial in trials) for name, trials in alone.items()}
-        worth_it = [name for name in self.controls if saved[name] >= WORTH_IT * sum(self.work.values())]
-        name = next(iter(worth_it or self.controls))
-        del self.controls[name]
-        for trial in alone[name]:
-            del self.work[trial]
-        self.left_out[name] = "with it the controls would take longer than the run"
-
-    def _select(self, names: Iterable[str]) -> None:
-        """Those of these controls that apply, and the cost of their trials."""
-        self.controls, self.work = {}, {}
-        for name, control in ((name, CONTROLS[name]) for name in names):
+    def _select(self) -> None:
+        """The controls that apply, and the cost of their trials."""
+        self.controls, self.left_out, self.work = {}, {}, {}
+        for name, control in CONTROLS.items():
             if not self._says_something(control):
                 continue
             try:
@@ -195,9 +174,18 @@ class Comparison:
         for trial in dict.fromkeys(trial for control in self.controls.values() for trial in control.trials):
             attempt(trial, self.epochs)
         if self.whole > self.epochs and (results := self._results(looks)):
-            best = max(range(len(results)), key=lambda place: (results[place].select, place))
-            attempt(broadcast_object(results[best].attempt.trial), self.whole)
+            attempt(broadcast_object(self._finalist(results, looks)), self.whole)
         return self._judged(looks)
+
+    def _finalist(self, results: list[ControlResult], looks: Mapping[Attempt, HoldoutPredictions]) -> str:
+        """The trial to be trained for as long as the run."""
+        best = max(results, key=lambda each: each.select)
+
+        def answers(result: ControlResult) -> Tensor:
+            return looks[result.attempt].select[min(result.epoch, self.epochs - 1)]
+
+        as_good = [each for each in results if paired_interval(answers(best), answers(each))[0] <= 0]
+        return as_good[-1].attempt.trial  # they are in the order of their strength
 
     def _out_of_fold(self) -> dict[str, Any] | None:
         """Where no clean samples are held out: the method's own networks that have not seen a clean sample, together
