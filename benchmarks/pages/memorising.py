@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from .memorising_claims import ablations, claims, parts
@@ -24,7 +25,7 @@ def page(whole: Sweep, tuning: Sweep, folder: Path) -> str:
         if len(found.wide.columns) > len(found.several.columns):
             text += ["## All columns" if found.several.rows else "## The table", *_table(found.wide)]
         text += [*claims(found), *parts(whole), *ablations(whole), *_curves(found.wide, folder)]
-    return "\n\n".join([*text, *_tuning(tuning), *_differences(whole)])
+    return "\n\n".join([*text, *_tuning(tuning, found.wide.rows), *_differences(whole)])
 
 
 def _about(sweep: Sweep) -> str:
@@ -128,12 +129,13 @@ def _curves(sweep: Sweep, folder: Path) -> list[str]:
     return ["## Over epochs", *([begins] if OURS[0] in part.rows else []), *drawn] if drawn else []
 
 
-def _tuning(tuning: Sweep) -> list[str]:
+def _tuning(tuning: Sweep, shown: Sequence[str]) -> list[str]:
+    """The trials of the rows that are shown."""
     places = tuning.summary().places
     lines = []
     for first, second in zip(tuning.rows[::2], tuning.rows[1::2], strict=True):
         pair = [places[row, tuning.columns[0]].mean for row in (first, second)]
-        if None in pair:
+        if None in pair or (shown and first.partition(":")[0] not in shown):
             continue
         best = max(value for value in pair if value is not None)
         lines.append([first.partition(":")[0], *(_bold(value, best) for value in pair)])
