@@ -8,10 +8,9 @@ meta-learning method here uses that tangent; none needs second-order autograd.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -106,7 +105,7 @@ class Bilevel:
         # Whether look-ahead weights are freed one by one: until that turns out to be too early. A compiled backward
         # pass needs all of them to its end.
         self.spends = mode != "compiled"
-        self.compiled = CompiledPasses(network) if mode == "compiled" else None
+        self.compiled: CompiledPasses | Exception | None = CompiledPasses(network) if mode == "compiled" else None
         self.fallbacks = Fallbacks(mode, central=central)
         trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
         if not trainable:
@@ -182,21 +181,14 @@ class Bilevel:
         """The noisy forward pass, recorded. `keep_statistics` leaves batch-norm buffers unchanged."""
         random, buffers = RandomState(self.parameters[0].device), buffers_of(self.network)
         activations = RecomputableActivations()
-        compiled: CompiledPasses | Exception | None = self.compiled
-        if self.compiled is not None:
-            own = buffers_of(self.network) if keep_statistics else dict(self.network.named_buffers())
-            try:
-                logits = self.compiled.logits({**dict(self.network.named_parameters()), **own}, inputs)
-            except Exception as error:  # of the compiler, or the network's own, which is raised by the pass below
-                if isinstance(error, torch.OutOfMemoryError):
-                    raise
-                self.compiled, compiled = None, error
-        if self.compiled is None:
-            statistics = borrowed(self.network, buffers_of(self.network)) if keep_statistics else nullcontext()
+        own = buffers_of(self.network) if keep_statistics else dict(self.network.named_buffers())
+        logits = self._by_compiler({**dict(self.network.named_parameters()), **own}, inputs)
+        if logits is None:
+            statistics = borrowed(self.network, own) if keep_statistics else nullcontext()
             with statistics, self._sparing(activations):
                 logits = called(self.network, inputs)
         return ForwardPass(
-            self.network, self.names, self.parameters, inputs, random, buffers, logits, activations, compiled
+            self.network, self.names, self.parameters, inputs, random, buffers, logits, activations, self.compiled
         )
 
     def look_ahead(self, forward: ForwardPass, inner_loss: Loss, distance: float) -> list[Tensor]:
@@ -226,27 +218,30 @@ class Bilevel:
             leaves = [weight.detach().requires_grad_() for weight in weights]
         tensors = {name: p.detach() for name, p in self.network.named_parameters()} | buffers_of(self.network)
         tensors.update(zip(self.names, leaves, strict=True))
-        with torch.enable_grad(), self._passing(tensors) as passed:
-            loss = clean_loss(passed(clean_inputs))
+        with torch.enable_grad(), borrowed(self.network, tensors):  # until the gradient is taken
+            logits = self._by_compiler(tensors, clean_inputs)
+            if logits is None:
+                with self._sparing(RecomputableActivations()):
+                    logits = called(self.network, clean_inputs)
+            loss = clean_loss(logits)
             gradients = gradient(loss, leaves, allow_unused=True)
         self._check_used(gradients)
         *used, loss = averaged([*(g for g in gradients if g is not None), loss.detach()])
         remaining = iter(used)
         return [None if g is None else next(remaining) for g in gradients], loss
 
-    @contextmanager
-    def _passing(self, tensors: Mapping[str, Tensor]) -> Iterator[Callable[[Inputs], Tensor]]:
-        """Inside, which is where a gradient must be taken too, a function that passes inputs through the network with
-        these weights and buffers."""
-        if self.compiled is not None:
-            yield partial(self.compiled.logits, tensors)
-            return
-        with borrowed(self.network, tensors):
-            yield self._recorded
-
-    def _recorded(self, inputs: Inputs) -> Tensor:
-        with self._sparing(RecomputableActivations()):
-            return called(self.network, inputs)
+    def _by_compiler(self, tensors: Mapping[str, Tensor], inputs: Inputs) -> Tensor | None:
+        """The logits by compiled passes with these weights and buffers. None in other modes, and once it has failed:
+        the reason is kept for the log."""
+        if not isinstance(self.compiled, CompiledPasses):
+            return None
+        try:
+            return self.compiled.logits(tensors, inputs)
+        except Exception as error:  # of the compiler, or the network's own, which the pass that follows will raise
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            self.compiled = error
+            return None
 
     def _sparing(self, activations: RecomputableActivations) -> AbstractContextManager[None]:
         """Inside, a pass is recorded without what can be recomputed. Not with `recompute`: there the noisy graph and
