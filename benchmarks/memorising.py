@@ -97,12 +97,11 @@ OF_PAPER = [  # the rest of the ten
 LATER = [
     simple("noisy-plus-clean"),
     simple("metalabelnet"),
-    simple("mlc"),
-    simple("emlc"),
     simple("dmlp"),
     simple("l2rw"),
     simple("truncated-gce"),
 ]
+COSTLY = [simple("mlc"), simple("emlc")]  # three to six times the others
 LEADING = [  # rows that decide, in the columns that decide
     *DEFAULT,
     *(row for row in DECIDING if row.name in ("cross-entropy", "mslg released", "mslg", "pencil", "gold-correction")),
@@ -118,7 +117,7 @@ ABLATIONS = [
     ablation("200 clean", "", "data = { clean = 200 }"),
     ablation("4000 clean", "", "data = { clean = 4000 }"),
 ]
-ROWS = [*DEFAULT, *DECIDING, *OF_PAPER, *LATER, *ABLATIONS]
+ROWS = [*DEFAULT, *DECIDING, *OF_PAPER, *LATER, *COSTLY, *ABLATIONS]
 TEACHER = 'noise = { network = "cnn8", "network.width" = 16, cache = "{output}/teacher.npz" }'
 STUDENT = 'noise = { probabilities = "{root}/cifar10_student_probs.npy" }'
 UNIFORM = "noise = { fill = true }"
@@ -156,12 +155,14 @@ PHASES = [
     Phase("the ten", OF_PAPER, EVERY, [0]),
     Phase("second", [*DEFAULT, *DECIDING, *OF_PAPER], FIRST, [1]),
     Phase("second, all", [*DEFAULT, *DECIDING, *OF_PAPER], EVERY, [1]),
-    Phase("later", LATER, FIRST, [0]),
     Phase("third", LEADING, FIRST, [2]),
     Phase("ablated", ABLATIONS, ABLATED, [1]),
     Phase("fourth", LEADING, FIRST, [3]),
+    Phase("later", LATER, FIRST, [0]),
     Phase("later, second", LATER, FIRST, [1]),
     Phase("later, all", LATER, EVERY, [0, 1]),
+    Phase("costly", COSTLY, FIRST, [0]),
+    Phase("costly, all", COSTLY, EVERY, [0, 1]),
 ]
 
 TUNING = f"""\
