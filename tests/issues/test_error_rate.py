@@ -428,6 +428,30 @@ def test_clean_samples_drawn_fairly_are_not_weighed() -> None:
     assert (class_weights(clean, clean, predictions_of(label, torch.empty(300, 4))) == 1).all()
 
 
+HIDDEN = torch.tensor(
+    [[0.34, 0.22, 0.22, 0.22], [0.04, 0.88, 0.04, 0.04], [0.04, 0.04, 0.88, 0.04], [0.04, 0.04, 0.04, 0.88]],
+    dtype=torch.float64,
+)  # spreads a frequent class until the given labels look even
+
+
+def test_a_method_s_own_class_shares_tell_what_given_labels_hide() -> None:
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    held = 0
+    for seed in range(8):
+        made = world(seed, HIDDEN, shares=[0.9, 0.03, 0.04, 0.03], balanced=True)
+        truth = float((made.given != made.true).double().mean())
+        shift = (4 * made.true.bincount(minlength=4).double() / len(made.true)).log()
+        for known in errors:
+            found, odds, _ = made.with_evidence(class_shift=shift if known else None).judged()
+            (stated,) = told(found, odds, ())
+            errors[known].append(abs(stated.estimate - truth))
+            held += known and stated.low <= truth <= stated.high
+    known, unknown = (sum(errors[each]) / 8 for each in (True, False))
+    assert known < 0.045
+    assert unknown > 0.08, "the given labels show little of it"
+    assert held >= 6
+
+
 def test_after_a_review_the_statement_is_about_what_is_left() -> None:
     held: dict[bool, int] = {True: 0, False: 0}
     for seed in range(6):

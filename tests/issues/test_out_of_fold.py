@@ -231,3 +231,13 @@ def test_sixty_clean_samples_give_an_error_rate() -> None:
     assert stated["flagged"]["depth"] == int(result.labels["is_label_issue"].sum()) > 0
     with pytest.raises(ValueError, match=r"fdr = 0\.3 cannot be kept: no clean samples are held out"):
         mslg.fit(small_network, source, 60, fdr=0.3, method="mslg", **told)
+
+
+def test_what_a_method_knows_of_class_shares_is_part_of_the_evidence() -> None:
+    method, data, _ = elsewhere(40)
+    method.log_probs_clean = method.log_probs_unseen
+    assert evidence_of(method, data).class_shift is None
+    method.class_shift = lambda: torch.arange(4.0)  # type: ignore[method-assign]
+    shift = evidence_of(method, data).class_shift
+    assert shift is not None
+    assert shift.tolist() == [0, 1, 2, 3]

@@ -528,6 +528,15 @@ def test_every_clean_sample_has_a_prediction_out_of_fold() -> None:
     assert made.unseen_clean(stranger) is None
 
 
+def test_it_knows_how_class_shares_differ_once_it_has_estimated_them() -> None:
+    made, data = built()
+    assert made.class_shift() is None
+    train_all(made, data)
+    shift = made.class_shift()
+    assert shift is not None
+    assert torch.equal(shift, made.offset)
+
+
 def test_without_clean_samples_those_fitted_best_take_their_place() -> None:
     task, data = problem(epochs=EPOCHS)
     data = replace(data, clean=None, select=None, report=None)

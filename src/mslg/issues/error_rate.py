@@ -203,7 +203,7 @@ def estimate_error_rate(
     weight = weight.index_select(1, held_out.sample)
     if fitted.basis == "pairs":
         share = share_from_pairs(held_out, predictions, evidence, weight, random)
-        weight = weight * class_weights(held_out.given, held_out.verified, predictions)
+        weight = weight * class_weights(held_out.given, held_out.verified, predictions, evidence.class_shift)
     else:
         share = share_from_predictions(held_out, predictions, weight, random)
     wrong = (held_out.given != held_out.verified).double()

@@ -102,6 +102,7 @@ class Evidence:
     pairs: tuple[Tensor, Tensor] | None = None
     in_sample: VerifiedSamples | None = None
     cross_fitted: bool = False
+    class_shift: Tensor | None = None  # (classes,) log of class shares, training samples over clean ones, if known
     by_folds: bool = False  # clean samples are predicted by networks of folds alone, the list by the finished one too
     reviewed: int = 0  # samples that a review has taken out of those predicted
     reviewed_wrong: int = 0  # how many of these had a wrong label

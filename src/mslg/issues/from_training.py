@@ -106,7 +106,9 @@ def evidence_of(method: Method, data: Splits) -> Evidence:
     """What the clean samples say."""
     about = partial(Evidence, reviewed=data.decided, reviewed_wrong=data.decided_wrong, seed=data.seed)
     if (unseen := _unseen_clean(method, data)) is not None:
-        return about(unseen, cross_fitted=True, by_folds=True)
+        shift = method.class_shift()
+        shift = None if shift is None else shift.cpu().double()
+        return about(unseen, cross_fitted=True, by_folds=True, class_shift=shift)
     held_out = verified_samples(method, data, (data.select, data.report))
     return about(
         held_out,

@@ -13,6 +13,7 @@ from .evidence import Evidence, Predictions, VerifiedSamples
 # benchmarks/error_rate.py measures how well the shares hold (docs/results/issues.md, "wrong labels").
 MAX_WORK = 2**25  # of all deconvolutions: with many classes there are fewer draws
 FAR = 2.0  # standard deviations between class shares from which clean samples no longer count as a random draw
+MOST_WEIGHT = 10.0  # of a class of clean samples: the few samples of a rare class must not decide everything
 MODEL_ERROR = 0.2  # of the log odds of a deconvolved share, where noise and network make related mistakes
 
 
@@ -25,7 +26,7 @@ def share_from_pairs(
         given, verified = (torch.cat(parts) for parts in zip((given, verified), evidence.pairs, strict=True))
         more = torch.empty(len(weight), len(evidence.pairs[0]), dtype=torch.float64).exponential_(generator=random)
         weight = torch.cat([weight, more], 1)
-    weight = weight * class_weights(given, verified, predictions)
+    weight = weight * class_weights(given, verified, predictions, evidence.class_shift)
     # Half a wrong and half a right label are added: none seen in a few hundred does not mean none at all.
     few = 0.5 * torch.randn(len(weight), 2, generator=random, dtype=torch.float64) ** 2
     count_wrong = (weight * (given != verified)).sum(1) + few[:, 0]
@@ -65,9 +66,15 @@ def share_from_predictions(
     return torch.sigmoid(shares.logit() + MODEL_ERROR * torch.randn(len(weight), generator=random, dtype=torch.float64))
 
 
-def class_weights(given: Tensor, verified: Tensor, predictions: Predictions) -> Tensor:
-    """(clean samples,) importance weights that give the true classes the shares they have in the training set, where
-    the clean samples clearly have others."""
+def class_weights(
+    given: Tensor, verified: Tensor, predictions: Predictions, class_shift: Tensor | None = None
+) -> Tensor:
+    """(clean samples,) importance weights that give the true classes the shares they have in the training set: by a
+    method's own estimate of these, or by given labels where these clearly have other shares.
+
+    Given labels can hide a difference: where the wrong labels of frequent classes go to rare ones, they look even."""
+    if class_shift is not None:
+        return class_shift.exp().clamp(1 / MOST_WEIGHT, MOST_WEIGHT)[verified]
     classes, number = len(predictions.classes), len(given)
     there = torch.bincount(predictions.given, minlength=classes).double() / len(predictions)
     here = torch.bincount(given, minlength=classes).double() / number
@@ -80,4 +87,4 @@ def class_weights(given: Tensor, verified: Tensor, predictions: Predictions) -> 
     shares = start.clone()
     for _ in range(20):  # expectation maximisation of the true shares behind the given ones; early stopping regularises
         shares = shares * matrix.mean_over_given(there / matrix.given_shares(shares).clamp_min(1e-12))
-    return (shares / start).clamp(0.1, 10)[verified]
+    return (shares / start).clamp(1 / MOST_WEIGHT, MOST_WEIGHT)[verified]

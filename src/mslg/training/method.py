@@ -115,6 +115,11 @@ class Method(MethodBase):
         """The same for clean samples, by networks that have not seen their verified labels."""
         return None
 
+    def class_shift(self) -> Tensor | None:
+        """(classes,) log of how much more frequent each class is among noisy samples than among clean ones; None if the
+        method does not estimate it."""
+        return None
+
     def unseen_controls(self, clean: Samples) -> Mapping[str, Tensor]:
         """(n,) classes that networks trained as a control is, by its name, predict for clean samples that they have not
         seen: where no clean samples are held out, these are what the method is compared with."""

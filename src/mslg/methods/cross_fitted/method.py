@@ -321,6 +321,9 @@ class CrossFitted(FoldPosterior):
             return None
         return (self.weighed(index) + self.offset.float()).log_softmax(1)
 
+    def class_shift(self) -> Tensor | None:
+        return None if self.stage < 2 or self.auto_clean else self.offset
+
     # State
 
     _kept: Tensor | None = None  # soft labels of all samples in stage 3
