@@ -62,7 +62,7 @@ def _memorised(results: Path) -> str:
     if not (results / "memorising" / "recipe.toml").exists():
         return ""
     found = tables(read("memorising", results, results))
-    added = found.minus(OURS[1], OURS[0]) if set(OURS) <= set(found.wide.rows) else {}
+    added = found.minus(OURS[1], OURS[0]) if set(OURS) <= set(found.table.rows) else {}
     if not added:
         return ""
     lines = [[name, with_interval(each)] for name, each in added.items()]

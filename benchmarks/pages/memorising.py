@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .memorising_claims import ablations, claims, parts
-from .memorising_tables import FORMS, OURS, PLAIN, SEVERAL, tables
+from .memorising_tables import FORMS, OURS, PLAIN, Tables, tables
 from .sweep import GIVEN, Sweep
 from .words import NOTHING, bold, prose, signed, table, thousands, with_interval
 
@@ -18,14 +18,14 @@ def page(whole: Sweep, tuning: Sweep, folder: Path) -> str:
     """The page; its pictures go into the folder."""
     found = tables(whole)
     text = ["# Networks that memorise", _about(whole), _command(whole)]
-    if found.wide.results:
-        text += _regime(whole)
-        if found.several.rows:
-            text += ["## The table", *_table(found.several)]
-        if len(found.wide.columns) > len(found.several.columns):
-            text += ["## All columns" if found.several.rows else "## The table", *_table(found.wide)]
-        text += [*claims(found), *parts(whole), *ablations(whole), *_curves(found.wide, folder)]
-    return "\n\n".join([*text, *_tuning(tuning, found.wide.rows), *_differences(whole)])
+    if found.table.results:
+        text += [*_regime(whole), "## The table", found.table.notes, found.table.numbers()]
+        if found.leading.results:
+            text += ["## The rows that decide, with more seeds", _spread(found.leading), found.leading.numbers()]
+        if found.later.results:
+            text += ["## Later methods", _spread(found.later), found.later.numbers()]
+        text += [*_against(found), *claims(found), *parts(whole), *ablations(whole), *_curves(found.table, folder)]
+    return "\n\n".join([*text, *_tuning(tuning, [*found.table.rows, *found.later.rows]), *_differences(whole)])
 
 
 def _about(sweep: Sweep) -> str:
@@ -88,25 +88,35 @@ def _regime(sweep: Sweep) -> list[str]:
     ]
 
 
-def _table(sweep: Sweep) -> list[str]:
-    return [sweep.notes, sweep.numbers(), *_against(sweep)]
+def _spread(sweep: Sweep) -> str:
+    """Over how many seeds."""
+    seeds = len(sweep.grid.seeds)
+    return f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
 
 
-def _against(sweep: Sweep) -> list[str]:
-    """The forms of MSLG and the default against the best of the others."""
-    ours = [row for row in (*OURS, *FORMS) if row in sweep.rows]
-    others = sweep.only([row for row in sweep.rows if row not in ours])
-    best = others.leaders()
-    if not ours or not best:
-        return []
+def _against(found: Tables) -> list[str]:
+    """The default and the forms of MSLG against the best of the others."""
+    ours = [row for row in (*OURS, *FORMS) if row in found.table.rows]
+    others = [row for row in found.rivals if row not in ours]
+    against = {row: found.minus_best(row, others) for row in ours}
     lines = []
-    for column, rival in best.items():
-        lines.append([column, rival, *(with_interval(sweep.minus(row, rival).get(column)) for row in ours)])
-    several = len(sweep.grid.seeds) >= SEVERAL
+    for column in found.columns:
+        best = found.best(column, others)
+        if best is None:
+            continue
+        seeds = [str(against[row][column][1].seeds) for row in ours if column in against[row]]
+        apart = [with_interval(against[row][column][1]) if column in against[row] else NOTHING for row in ours]
+        lines.append([column, best, ", ".join(dict.fromkeys(seeds)), *apart])
+    if not ours or not lines:
+        return []
+    intervals = "of one seed, so without intervals" if found.once else "with 95 % intervals"
     return [
-        "Each form of MSLG, and the default where it has been run, minus the best other row without extra knowledge"
-        + (", seed by seed, with 95 % intervals:" if several else "; of one seed, so without intervals:"),
-        table(["column", "best other row", *(f"{row} −" for row in ours)], lines),
+        "## Against the best rival",
+        prose(
+            "The default and each form of MSLG minus the best other row without extra knowledge, chosen with hindsight",
+            f"in each column; over the seeds that both have, {intervals}.",
+        ),
+        table(["column", "best other row", "seeds", *(f"{row} −" for row in ours)], lines),
     ]
 
 

@@ -8,7 +8,7 @@ from mslg.sweeps.table import Difference
 
 from .memorising_tables import ABLATED, FORMS, PLAIN, Tables
 from .sweep import TABLE, Sweep
-from .words import listed, prose, signed, table, with_interval
+from .words import prose, signed, table, with_interval
 
 BASE = "mslg released"
 STEPS = {
@@ -42,8 +42,8 @@ def claims(found: Tables) -> list[str]:
 
 def _against_the_ten(found: Tables, kind: str, title: str, says: str) -> list[str]:
     columns = found.noisy(kind)
-    forms = [form for form in FORMS if form in found.wide.rows]
-    ten = len(the_ten(found.wide))
+    forms = [form for form in FORMS if form in found.table.rows]
+    ten = len(the_ten(found.table))
     if not columns or not forms or ten < ENOUGH:
         return []
     lines = []
@@ -64,37 +64,30 @@ def the_ten(sweep: Sweep) -> list[str]:
 
 def best_of_ten(found: Tables, form: str, columns: Sequence[str]) -> dict[str, tuple[str, Difference]]:
     """By column, the best of the paper's other methods, and a form of MSLG minus it."""
-    by_column = found.minus_best(form, the_ten(found.wide))
+    by_column = found.minus_best(form, the_ten(found.table))
     return {name: by_column[name] for name in columns if name in by_column}
 
 
 def certainty(found: Tables, by_column: dict[str, Difference]) -> str:
-    """How many of these differences are significant, and which have no interval."""
-    once = found.once(list(by_column))
-    if len(once) == len(by_column):
+    """How many of these differences are significant."""
+    if found.once:
         return "; one seed"
-    known = [each for name, each in by_column.items() if name not in once]
-    sure = sum(each.significant for each in known)
-    words = (
-        ""
-        if sure == len(known)
-        else f"; {sure} of these {len(known)} differences {'is' if sure == 1 else 'are'} significant"
-    )
-    if once:
-        words = words.replace("differences", "differences of several seeds")
-    return words + (f"; of one seed: {listed(once)}" if once else "")
+    sure = sum(each.significant for each in by_column.values())
+    if sure == len(by_column):
+        return ""
+    return f"; {sure} of these {len(by_column)} differences {'is' if sure == 1 else 'are'} significant"
 
 
 def _gain_over_rate(found: Tables) -> list[str]:
-    rates = {name: found.of(name).noise(name) for name in found.columns}
+    rates = {name: found.table.noise(name) for name in found.columns}
     pairs = [
         (low, high)
         for low, (kind, rate) in rates.items()
         for high, (same, higher) in rates.items()
         if kind == same and 0 < rate < higher
     ]
-    forms = [form for form in FORMS if form in found.wide.rows]
-    if not pairs or not forms or PLAIN not in found.wide.rows:
+    forms = [form for form in FORMS if form in found.table.rows]
+    if not pairs or not forms or PLAIN not in found.table.rows:
         return []
     lines = []
     for form in forms:

@@ -1,14 +1,15 @@
-"""The complete tables of networks that memorise: of several seeds, and of one seed in more columns."""
+"""The tables of networks that memorise, without gaps: of all rows, of those that have more seeds, of later methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
 from mslg.sweeps.grid import Axis
 from mslg.sweeps.ledger import Finished
-from mslg.sweeps.table import Difference
+from mslg.sweeps.table import Difference, difference
 
 from .sweep import Sweep
 
@@ -16,58 +17,88 @@ PLAIN, STOPPED = "cross-entropy", "cross-entropy, stopped early"
 OURS = ("default", "default, label learning")
 FORMS = ("mslg published", "mslg released", "mslg")
 ABLATED = "released, "  # rows that change one thing begin with it
-SEVERAL = 2  # seeds, at least, for intervals
 
 
 class Tables(NamedTuple):
-    """Two tables without gaps."""
+    """Tables, and the cells that differences are taken from: those of a pair of rows over all seeds that both have."""
 
-    several: Sweep
-    wide: Sweep  # of the first seed
+    table: Sweep  # all rows but later methods, with the seeds that all of them have
+    leading: Sweep  # the rows and columns that have more seeds, if any
+    later: Sweep  # later methods, beside ours, where they have been run
+    whole: Sweep
 
     @property
     def columns(self) -> list[str]:
-        """Of either."""
-        return self.several.columns + [name for name in self.wide.columns if name not in self.several.columns]
+        return self.table.columns
+
+    @property
+    def once(self) -> bool:
+        """Whether there is one seed, so that there are no intervals."""
+        return len(self.table.grid.seeds) == 1
 
     def noisy(self, kind: str) -> list[str]:
         """The columns whose noise begins with these letters."""
-        noises = {name: self.of(name).noise(name) for name in self.columns}
+        noises = {name: self.table.noise(name) for name in self.columns}
         return [name for name, (noise, rate) in noises.items() if noise.startswith(kind) and rate > 0]
 
-    def of(self, column: str) -> Sweep:
-        """The one that says more about a column."""
-        return self.several if column in self.several.columns else self.wide
-
-    def once(self, columns: Sequence[str]) -> list[str]:
-        """Those of these columns that have one seed."""
-        return [name for name in columns if len(self.of(name).grid.seeds) < SEVERAL]
+    def values(self, row: str, column: str) -> dict[int, float]:
+        """Test accuracy by seed; nothing where training diverged."""
+        place = self.whole.summary().places.get((row, column))
+        return {} if place is None or place.failed else place.values
 
     def minus(self, ours: str, theirs: str) -> dict[str, Difference]:
         """A row minus another by column."""
-        found = {name: self.of(name).minus(ours, theirs).get(name) for name in self.columns}
+        found = {name: difference(self.values(ours, name), self.values(theirs, name)) for name in self.columns}
         return {name: each for name, each in found.items() if each is not None}
+
+    def best(self, column: str, others: Sequence[str]) -> str | None:
+        """The best of these rows without extra knowledge, over the seeds of the table."""
+        seeds, means = self.table.grid.seeds, {}
+        for row in self.whole.grid.rows:
+            values = self.values(row.name, column)
+            if row.name in others and row.knows is None and all(seed in values for seed in seeds):
+                means[row.name] = fmean(values[seed] for seed in seeds)
+        return max(means, key=lambda row: means[row]) if means else None
 
     def minus_best(self, ours: str, others: Sequence[str]) -> dict[str, tuple[str, Difference]]:
         """By column, the best of other rows, and a row minus it."""
-        found = {}
-        for name in self.columns:
-            best = self.of(name).only(others, [name]).leaders().get(name)
-            between = None if best is None else self.of(name).minus(ours, best).get(name)
-            if best is not None and between is not None:
-                found[name] = (best, between)
-        return found
+        best = {name: self.best(name, others) for name in self.columns}
+        found = {
+            name: (row, difference(self.values(ours, name), self.values(row, name)))
+            for name, row in best.items()
+            if row is not None
+        }
+        return {name: (row, between) for name, (row, between) in found.items() if between is not None}
+
+    @property
+    def rivals(self) -> list[str]:
+        """All rows but ours; later methods once they have as many seeds."""
+        later = self.later.rows if len(self.later.grid.seeds) == len(self.table.grid.seeds) else []
+        return [row for row in dict.fromkeys((*self.table.rows, *later)) if row not in OURS]
 
 
 def tables(whole: Sweep) -> Tables:
     """Of the rows that change nothing, in the columns in which more than memorising was looked at."""
     rows = [row for row in whole.rows if not row.startswith(ABLATED)]
     compared = {column for row, column, _ in whole.results if row != PLAIN}
-    part = with_stopped(whole.only(rows, [name for name in whole.columns if name in compared]))
-    first = replace(part, grid=replace(part.grid, seeds=part.grid.seeds[:1]))
-    several, wide = part.finished_part(least=2, seeds=SEVERAL), first.finished_part(least=2)
-    needed = {row.name for row in wide.grid.rows if row.paper or row.name in OURS}  # or the best rival may be missing
-    return Tables(several if needed <= set(several.rows) else several.only([], []), wide)
+    every = with_stopped(whole.only(rows, [name for name in whole.columns if name in compared]))
+    needed = {row.name for row in every.grid.rows if row.paper or row.name in OURS}  # or the best rival may be missing
+    table = every.finished_part(least=2)
+    if not needed <= set(table.rows):  # fewer seeds, but all rows
+        table = replace(every, grid=replace(every.grid, seeds=every.grid.seeds[:1])).finished_part(least=2)
+    leading = every.only(table.rows).finished_part(least=2, seeds=len(table.grid.seeds) + 1)
+    return Tables(table, leading, _later(every, table), every)
+
+
+def _later(every: Sweep, table: Sweep) -> Sweep:
+    """The rows that are in fewer columns than the table, beside ours."""
+    later = every.only([row for row in every.rows if row not in table.rows]).finished_part()
+    if not later.results or not set(OURS) <= set(table.rows):
+        return every.only([], [])
+    part = every.only([*OURS, *later.rows], [name for name in later.columns if name in table.columns])
+    seeds = tuple(seed for seed in later.grid.seeds if seed in table.grid.seeds)
+    wanted = {key: cell for key, cell in every.results.items() if key[2] in seeds}
+    return replace(part, grid=replace(part.grid, seeds=seeds), results=wanted)
 
 
 def with_stopped(sweep: Sweep) -> Sweep:

@@ -80,7 +80,7 @@ def _columns(sweep: Sweep, kind: str) -> list[str]:
 
 def _against_ten(sweep: Sweep, columns: Sequence[str]) -> tuple[list[Difference], str]:
     """By column, the form minus the best of the paper's other methods; and in words."""
-    found = best_of_ten(Tables(sweep, sweep), FORM, columns)
+    found = best_of_ten(Tables(sweep, *[sweep.only([], [])] * 2, sweep), FORM, columns)
     return [each for _, each in found.values()], _told(found)
 
 
@@ -90,7 +90,7 @@ def _told(found: Mapping[str, tuple[str, Difference]]) -> str:
 
 def _memorised(found: Tables, kind: str) -> str:
     """The same where networks memorise, if enough of the ten have been run there."""
-    by_column = best_of_ten(found, FORM, found.noisy(kind)) if len(the_ten(found.wide)) >= OTHERS else {}
+    by_column = best_of_ten(found, FORM, found.noisy(kind)) if len(the_ten(found.table)) >= OTHERS else {}
     if not by_column:
         return ""
     above = sum(each.mean > 0 for _, each in by_column.values())

@@ -170,10 +170,10 @@ def beyond(features: Sweep) -> list[str]:
 
 def memorised(found: Tables) -> list[str]:
     """The default where networks memorise."""
-    others = [row for row in found.wide.rows if row not in OURS]
+    others = found.rivals
     told = []
     for ours, words in zip(OURS, ("the default", "with label learning it"), strict=True):
-        by_column = found.minus_best(ours, others) if ours in found.wide.rows else {}
+        by_column = found.minus_best(ours, others) if ours in found.table.rows else {}
         if not by_column:
             continue
         gains = [each.mean for _, each in by_column.values() if each.mean > 0]
@@ -237,16 +237,16 @@ def on_pixels(results: Path, folder: str) -> str:
     if not (results / "memorising" / "recipe.toml").exists():
         return ""
     found = tables(read("memorising", results, results))
-    others = [row for row in found.wide.rows if row not in OURS]
+    others = found.rivals
     above, sure, of = [], [], 0
     for ours in OURS:
-        by_column = found.minus_best(ours, others) if ours in found.wide.rows else {}
+        by_column = found.minus_best(ours, others) if ours in found.table.rows else {}
         above, of = [*above, sum(each.mean > 0 for _, each in by_column.values())], len(by_column)
         sure.append(sum(each.mean > 0 and each.significant for _, each in by_column.values()))
     if not of:
         return ""
-    once = len(found.once(found.columns))
-    few = f"{once} of these columns have one seed" if once else f"{len(found.several.grid.seeds)} seeds each"
+    least, most = (len(each.grid.seeds) for each in (found.table, found.leading))
+    few = f"{least} to {most} seeds" if found.leading.results else f"{least} seeds"
     return (
         f"Where a network learns small images by heart, it is above the best of {len(others)} other rows in {above[0]} "
         f"of {of} columns (significantly in {sure[0]}), with label learning in {above[1]} ({sure[1]}); {few} "
