@@ -117,8 +117,9 @@ def index(sweeps: dict[str, Sweep], memorised: Sweep, results: Path, docs: Path)
         "intervals about five leave out a zero that is true. Recipes, single runs and the commands that made them are",
         "in `benchmarks/`; `python benchmarks/results_pages.py` makes these pages from them.",
     )
-    parts = scorecard.sections(results) if scorecard.draw(results, docs) else []
-    parts += [*scorecard.beyond(sweeps["features"]), *scorecard.memorised(tables(memorised))]
+    pixels = tables(memorised)
+    parts = scorecard.sections(results) if scorecard.draw(results, docs, sweeps["features"], pixels) else []
+    parts += [*scorecard.beyond(sweeps["features"]), *scorecard.memorised(pixels)]
     names = ("features", "ablations", "clean-samples")
     claims = paper_claims.section(*(sweeps[name] for name in names), memorised)
     links = ["## The tables", "\n".join(lines), about]

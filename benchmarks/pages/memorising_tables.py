@@ -90,6 +90,12 @@ def tables(whole: Sweep) -> Tables:
     return Tables(table, leading, _later(every, table), every)
 
 
+def whole_table(sweep: Sweep) -> Tables:
+    """Of a sweep that has all its seeds everywhere."""
+    none = sweep.only([], [])
+    return Tables(sweep, none, none, sweep)
+
+
 def _later(every: Sweep, table: Sweep) -> Sweep:
     """The rows that are in fewer columns than the table, beside ours."""
     later = every.only([row for row in every.rows if row not in table.rows]).finished_part()

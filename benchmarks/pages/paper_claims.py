@@ -11,7 +11,7 @@ from mslg.sweeps.table import Difference
 from .clean_samples import ENOUGH, NEAR, from_where, nearly, sizes
 from .memorising_claims import BASE, best_of_ten, certainty, in_steps, one_thing_changed, seeds_of, the_ten
 from .memorising_claims import ENOUGH as OTHERS
-from .memorising_tables import ABLATED, Tables, tables
+from .memorising_tables import ABLATED, Tables, tables, whole_table
 from .sweep import Sweep
 from .words import listed, prose, signed
 
@@ -80,7 +80,7 @@ def _columns(sweep: Sweep, kind: str) -> list[str]:
 
 def _against_ten(sweep: Sweep, columns: Sequence[str]) -> tuple[list[Difference], str]:
     """By column, the form minus the best of the paper's other methods; and in words."""
-    found = best_of_ten(Tables(sweep, *[sweep.only([], [])] * 2, sweep), FORM, columns)
+    found = best_of_ten(whole_table(sweep), FORM, columns)
     return [each for _, each in found.values()], _told(found)
 
 

@@ -4,32 +4,23 @@ shows in words, and the sentence that README.md and docs/choosing.md quote betwe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from mslg.sweeps.table import Difference
 
 from .memorising_claims import certainty
-from .memorising_tables import OURS, Tables, tables
+from .memorising_tables import OURS, Tables, tables, whole_table
 from .robustness import RIVALS, Row, cells, grouped, rows
+from .scorecard_picture import WORDS, Apart, Group, Line, picture
 from .sweep import Sweep, read
 from .words import listed, prose, signed
 
 NAME = "scorecard.svg"
-WORDS = "Test accuracy of the default minus that of the best control and of the best other method, with 95 % intervals"
 MARKS = "<!-- robustness: {} -->", "<!-- robustness: end -->"
 SEEDS = 3  # at least, for an interval that says something
-LOW, HIGH = -6.0, 12.0  # points that the picture shows; intervals that go beyond are cut off
-WIDTH, LEFT, TOP, STEP = 760, 290, 92, 22
-STYLE = """
-  .card { fill: #ffffff; stroke: #d5d9e0 } .grid { stroke: #e3e6eb } .zero { stroke: #5a6475 } .ink { fill: #1d2433 }
-  .soft { fill: #5a6475 } .control { stroke: #0b6e4f; fill: #0b6e4f } .rival { stroke: #c2540a; fill: #ffffff }
-  .control, .rival { stroke-width: 1.6 } text { font: 13px system-ui, sans-serif } .title { font-weight: 600 }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #14181f; stroke: #343c49 } .grid { stroke: #2a313c } .zero { stroke: #a8b2c1 } .ink { fill: #e8ecf3 }
-    .soft { fill: #a8b2c1 } .control { stroke: #4fd1a1; fill: #4fd1a1 } .rival { stroke: #ff9d5c; fill: #14181f }
-  }
-"""
+PLAIN_NAMES = {"cifar": "CIFAR", "trec": "TREC", "digits-uneven": "uneven digits"}
+CONTROLS = ("cross-entropy", "clean-only", "noisy-plus-clean", "noisy-then-clean", "gold-correction")
+NO_RIVALS = (*CONTROLS, *OURS, "cross-entropy, stopped early", "mslg, label rate 0")
 
 
 def settings(results: Path) -> list[Row]:
@@ -39,57 +30,50 @@ def settings(results: Path) -> list[Row]:
     return sorted(rows(values), key=lambda row: -row.control[0])
 
 
-def draw(results: Path, folder: Path) -> bool:
+def draw(results: Path, folder: Path, features: Sweep, memorised: Tables) -> bool:
     """Write the picture, or remove an old one where there is nothing to show."""
-    made = settings(results)
-    if made:
-        (folder / NAME).write_text(picture(made))
+    suite = [
+        Line(in_words(row.setting), _apart(*row.control), _suite_rival(row) if row.has_rivals else None)
+        for row in settings(results)
+    ]
+    groups = [
+        Group("Robustness suite: an MLP, 30 epochs", suite),
+        Group("Networks that memorise: 16 × 16 pixels, a CNN, 20 epochs", _of_columns(memorised)),
+        Group("Many samples, few epochs: features of 50,000 images, 6 epochs", _of_columns(whole_table(features))),
+    ]
+    if suite:
+        (folder / NAME).write_text(picture([group for group in groups if group.lines]))
     else:
         (folder / NAME).unlink(missing_ok=True)
-    return bool(made)
+    return bool(suite)
 
 
-def picture(made: Sequence[Row]) -> str:
-    """A line per setting: a filled dot against the best control, a hollow one against the best rival."""
-    height = TOP + STEP * len(made) + 44
-    bottom = height - 40
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{WORDS}">',
-        f"<style>{STYLE}</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        '<text class="ink title" x="16" y="26">Default minus the best other, test accuracy in points</text>',
-        '<circle class="control" cx="22" cy="47" r="4"/><text class="ink" x="34" y="51">best control</text>',
-        '<circle class="rival" cx="142" cy="47" r="4"/><text class="ink" x="154" y="51">best other method</text>',
-        '<text class="soft" x="300" y="51">both chosen with hindsight; lines: 95 % intervals</text>',
-    ]
-    for value in range(int(LOW), int(HIGH) + 1, 2):
-        x = across(value)
-        lines.append(
-            f'<line class="{"grid" if value else "zero"}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 18}" y2="{bottom}"/>'
-        )
-        label = f"{value:+d}" if value else "0"
-        lines.append(f'<text class="soft" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>')
-    for number, row in enumerate(made):
-        y = TOP + STEP * number
-        lines.append(f'<text class="ink" x="{LEFT - 14}" y="{y + 4}" text-anchor="end">{row.setting}</text>')
-        if known_rival(row):
-            lines += _dot("rival", row.rival, y + 4)
-        lines += _dot("control", row.control, y - 3)
-    return "\n".join([*lines, "</svg>", ""])
+def in_words(setting: str) -> str:
+    """A setting of the suite: its data, noise, rate and number of clean samples."""
+    data, noise, rate, clean = setting.split()
+    return f"{PLAIN_NAMES.get(data, data)}, {noise} {rate} %, {clean} clean"
 
 
-def across(value: float) -> float:
-    """Where a difference is drawn."""
-    return LEFT + (WIDTH - 20 - LEFT) * (min(max(value, LOW), HIGH) - LOW) / (HIGH - LOW)
-
-
-def _dot(kind: str, difference: tuple[float, float], y: float) -> list[str]:
-    mean, half = difference
-    ends = f'x1="{across(mean - half):.1f}" x2="{across(mean + half):.1f}"'
+def _of_columns(found: Tables) -> list[Line]:
+    """A line for each column of a sweep."""
+    controls = found.minus_best("default", CONTROLS)
+    rivals = found.minus_best("default", [row for row in found.rivals if row not in NO_RIVALS])
     return [
-        f'<line class="{kind}" {ends} y1="{y}" y2="{y}"/>',
-        f'<circle class="{kind}" cx="{across(mean):.1f}" cy="{y}" r="4"/>',
+        Line(column, _of(each), _of(rivals[column][1]) if column in rivals else None)
+        for column, (_, each) in controls.items()
     ]
+
+
+def _suite_rival(row: Row) -> Apart:
+    return _apart(row.rival[0], row.rival[1] if known_rival(row) else float("inf"))
+
+
+def _of(found: Difference) -> Apart:
+    return _apart(found.mean, float("inf") if found.low is None or found.seeds < SEEDS else found.mean - found.low)
+
+
+def _apart(mean: float, half: float) -> Apart:
+    return Apart(mean, None if half == float("inf") else half)
 
 
 def known_rival(row: Row) -> bool:
@@ -134,8 +118,8 @@ def sections(results: Path) -> list[str]:
         prose(
             "The [default](../methods/cross-fitted.md) in every setting of the [robustness suite](robustness.md): a",
             "data set, a noise, its rate in percent and the number of clean samples. Control and method are the best",
-            "of the setting *on its test samples*, which nobody could have picked in advance. Hollow dots: where other",
-            f"methods have been run with at least {SEEDS} seeds.",
+            "of the setting *on its test samples*, which nobody could have picked in advance. Below it, the columns of",
+            "[networks that memorise](memorising.md) and of [features of all of CIFAR-10](features.md).",
         ),
         prose(won),
         prose(*lost),
@@ -143,10 +127,8 @@ def sections(results: Path) -> list[str]:
 
 
 def on_features(features: Sweep) -> list[Difference]:
-    """The default on many samples in few epochs, in every column: minus the better of two controls."""
-    against = [features.minus("default", control) for control in ("cross-entropy", "gold-correction")]
-    columns = [column for column in against[0] if column in against[1]]
-    return [min((each[column] for each in against), key=lambda found: found.mean) for column in columns]
+    """The default on many samples in few epochs, in every column: minus the best control."""
+    return [each for _, each in whole_table(features).minus_best("default", CONTROLS).values()]
 
 
 def beyond(features: Sweep) -> list[str]:
@@ -162,8 +144,8 @@ def beyond(features: Sweep) -> list[str]:
     return [
         prose(
             "**Many samples, few epochs.** On [frozen features of all of CIFAR-10](features.md), 49,000 samples and",
-            f"six epochs, the default is {' and '.join(parts)} against the better of cross entropy and gold",
-            "correction. Two of the six epochs go into the fold networks.",
+            f"six epochs, the default is {' and '.join(parts)} against the best of five controls. Two of the",
+            "six epochs go into the fold networks.",
         )
     ]
 
@@ -216,8 +198,10 @@ def sentence(results: Path, folder: str) -> str:
         found = on_features(read("features", results, results).finished_part())
         behind = sum(each.significant and each.mean < 0 for each in found)
         if behind:
-            more = "Beyond these settings, on many samples in few epochs, it is worse than the better of two controls "
-            more += f"in {behind} of {len(found)} columns ([where]({folder}/index.md))."
+            more = (
+                f"Beyond these settings, on many samples in few epochs, it is worse than the best of {len(CONTROLS)} "
+            )
+            more += f"controls in {behind} of {len(found)} columns ([where]({folder}/index.md))."
     return prose(
         f"In [{len(made)} settings]({folder}/robustness.md), against the best of seven controls chosen with hindsight,",
         f"the default is significantly better in {wins} of the {len(noisy)} noisy ones and significantly worse in",

@@ -425,6 +425,9 @@ def test_the_default_where_networks_memorise(tmp_path: Path, made_by: ModuleType
 
 def test_the_scorecard(tmp_path: Path, made_by: ModuleType) -> None:
     from pages import scorecard
+    from pages.memorising_tables import tables
+    from pages.scorecard_picture import across
+    from pages.sweep import read
 
     folder = tmp_path / "robustness"
     folder.mkdir()
@@ -445,9 +448,19 @@ def test_the_scorecard(tmp_path: Path, made_by: ModuleType) -> None:
     assert "In [2 settings](results/robustness.md)" in told
     assert "significantly better in 2 of the 2 noisy ones and significantly worse in 0 of all." in told
     assert "significantly better than it: `dividemix` in 1 (digits uniform 40 20)." in told
-    picture = scorecard.picture(scorecard.settings(tmp_path))
-    assert picture.count('<circle class="control"') == 3, "one per setting and one in the legend"
-    assert picture.count('<circle class="rival"') == 2
+    value = {"default": 0.6, "gold-correction": 0.5, "pencil": 0.55}
+    put(tmp_path, "memorising", lambda row, column, seed: value.get(row, 0.3), lambda *key: key[2] < 2)
+    put(tmp_path, "features", lambda row, column, seed: value.get(row, 0.3) + wobble(row, seed))
+    pixels, features = (read(name, tmp_path, tmp_path) for name in ("memorising", "features"))
+    assert scorecard.draw(tmp_path, tmp_path, features, tables(pixels))
+    picture = (tmp_path / "scorecard.svg").read_text()
+    number = 1 + 2 + len(pixels.columns) + len(features.columns)
+    assert picture.count('<circle class="control"') == number, "one per setting and one in the legend"
+    assert picture.count('<circle class="rival"') == number - 1, "a setting without other methods"
+    drawn = re.search(r">released-80</text>\n.*rival.*\n.*control.* cx=\"(.*?)\"", picture)
+    assert drawn is not None
+    assert float(drawn[1]) == pytest.approx(across(10.0), abs=0.1)
+    assert picture.count('<line class="control"') == 2 + len(features.columns), "no intervals of two seeds"
     text = "before <!-- robustness: verdict -->\nold\n<!-- robustness: end --> after"
     filled = scorecard.filled(text, tmp_path, "results")
     assert filled.startswith("before <!-- robustness: verdict -->\n\nIn [2 settings]")
