@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 WORDS = "Test accuracy of the default minus that of the best control and of the best other method, with 95 % intervals"
 LOW, HIGH = -6.0, 12.0  # points that the picture shows; intervals that go beyond are cut off
-WIDTH, LEFT, TOP, STEP, HEAD = 780, 312, 88, 16, 30
+WIDTH, LEFT, TOP, STEP, HEAD = 790, 324, 88, 16, 30
 STYLE = """
   .card { fill: #ffffff; stroke: #d5d9e0 } .grid { stroke: #e3e6eb } .zero { stroke: #5a6475 } .ink { fill: #1d2433 }
   .soft { fill: #5a6475 } .control { stroke: #0b6e4f; fill: #0b6e4f } .rival { stroke: #c2540a; fill: #ffffff }
