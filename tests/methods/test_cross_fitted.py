@@ -26,6 +26,7 @@ from mslg.methods.cross_fitted.estimates import (
     stacked,
 )
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
+from mslg.methods.cross_fitted.given_labels import GivenLabels, share_right
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
 from mslg.methods.cross_fitted.refinement import (
@@ -482,15 +483,66 @@ def test_nor_does_that_of_clean_samples(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_vectors_are_mixed_where_a_network_would_memorise_them() -> None:
-    _, data = built()
-    assert mixing.mixing_would_help(data, leverage=0.04, epochs=4)
-    assert not mixing.mixing_would_help(data, leverage=0.04, epochs=3)
-    assert mixing.mixing_helps(data, lambda: 0.15)
-    assert not mixing.mixing_helps(data, lambda: 0.1)
-    pictures = torch.randn(len(DATA.true), 1, 2, 2)
-    assert mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(pictures))), lambda: 0.0)
-    sparse = torch.zeros(len(DATA.true), 40)
-    assert not mixing.mixing_helps(replace(data, train=replace(data.train, store=TensorStore(sparse))), lambda: 1.0)
+    assert mixing.would_memorise(leverage=0.04, epochs=4)
+    assert not mixing.would_memorise(leverage=0.04, epochs=3)
+    made, data = built()
+    pictures, sparse = torch.randn(len(DATA.true), 1, 2, 2), torch.zeros(len(DATA.true), 40)
+    others = [replace(data, train=replace(data.train, store=TensorStore(each))) for each in (pictures, sparse)]
+    assert [mixing.kind_of_inputs(each) for each in (data, *others)] == ["vector", "mixable", "other"]
+    for each, memorised, expected in (
+        (data, True, (True, True)),
+        (data, False, (False, False)),
+        (others[0], False, (True, True)),
+        (others[1], False, (True, False)),
+    ):
+        made._decide_to_mix(each, lambda memorised=memorised: memorised)  # type: ignore[misc]
+        assert (made.memorises, made.mixes) == expected
+    without, _ = built(mixup=False)
+    without._decide_to_mix(data, lambda: False)
+    assert (without.memorises, without.mixes) == (False, False)
+
+
+def test_losses_of_given_labels_by_a_loop() -> None:
+    random = torch.Generator().manual_seed(0)
+    log_probs = torch.randn(5, 3, generator=random, dtype=torch.float64).log_softmax(1)
+    transition = torch.rand(3, 3, generator=random, dtype=torch.float64).softmax(1)
+    soft, label = torch.rand(5, generator=random, dtype=torch.float64), torch.tensor([0, 2, 1, 1, 0])
+    found = GivenLabels(0.3, 0.5).losses(soft, log_probs, label, transition)
+    for row in range(5):
+        chance = sum(float(log_probs[row, k].exp() * transition[k, label[row]]) for k in range(3))
+        expected = 0.2 * float(soft[row]) - 0.3 * float(log_probs[row, label[row]]) - 0.5 * math.log(chance)
+        assert float(found[row]) == pytest.approx(expected)
+    assert torch.equal(GivenLabels().losses(soft, log_probs, label, transition), soft)
+    assert not GivenLabels()
+
+
+def test_given_labels_weigh_as_what_has_learned_from_them() -> None:
+    weights = torch.tensor([0.5, 0.2, 0.2, 0.1, 9.0])
+    assert tuple(GivenLabels.of(0.8, weights, right=0.6)) == pytest.approx((0.4, 0.24))
+    assert tuple(GivenLabels.of(0.8, weights, right=0.25)) == pytest.approx((0.2, 0.24)), "few of them are right"
+    assert tuple(GivenLabels.of(0.8, torch.zeros(5), right=1.0)) == (0, 0)
+    soft = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
+    assert float(share_right(soft, torch.tensor([0, 1, 1]))) == pytest.approx(2.0 / 3)
+
+
+@pytest.mark.parametrize("memorised", [True, False])
+def test_given_labels_are_learned_where_nothing_is_memorised(memorised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrossFitted, "memorised", lambda self, name, data: 0.5 if memorised else 0.0)
+    made, data = built()
+    train_all(made, data)
+    assert bool(made.given_labels) != memorised
+    assert made.mixes == memorised
+    assert sum(made.given_labels) <= 0.8
+    assert accuracy(made) > 0.75
+    none, data = built(given_weight=0.0)
+    train_all(none, data)
+    assert not none.given_labels
+
+
+@pytest.mark.parametrize("stop", [9, 33])
+def test_given_labels_count_the_same_after_a_resume(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrossFitted, "memorised", lambda self, name, data: 0.0)
+    check_resume(built, stop)
 
 
 def test_what_networks_have_memorised_is_what_only_those_predict_that_have_seen_it() -> None:

@@ -11,6 +11,7 @@
     3. the deployed network, trained on softmax(log q_j + δ_j) and on the clean samples; with the preset "meta" the
        displacement δ is learned by the meta-gradient:  δ_j ← δ_j − label_rate · d_j / scale,  d_j = centred D_g log p_j
        later on softmax(log q_j + δ_j) mixed with the mean of its own predictions (see refinement.py)
+       where networks do not memorise, mostly on the given labels (see given_labels.py)
 
 so that a label's logits move by at most `label_rate` nats per epoch on average, however flat the softmax is. Each stage
 has the whole of the learning-rate schedule; the first two end with the networks of their best epoch on clean samples.
@@ -22,7 +23,7 @@ of p_B, p_R and T alone: nothing could be fitted on samples that were chosen by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -39,8 +40,9 @@ from ...training.method import StepResult, Task
 from ...training.mixup import mixed
 from .class_shares import ClassShares, noisy_shift
 from .estimates import CleanPredictions, check_clean_set, counted
+from .given_labels import GivenLabels, share_right
 from .label_direction import label_direction
-from .mixing import mixing_helps, mixing_would_help
+from .mixing import have_memorised, kind_of_inputs, would_memorise
 from .posterior import FoldPosterior
 from .refinement import OwnPredictions
 from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
@@ -52,6 +54,7 @@ CLEAN_STEPS = 150  # of each clean-only network, and of fine-tuning: more only m
 LEAST_RATIO = 1 / 16  # clean samples in a step, per noisy one, at least
 FINE_TUNE = 0.9  # steps on clean samples that follow those on given labels, as a fraction of these, for all folds
 KEPT = 2**24  # soft labels that are kept
+LOOKED_AT = 5000  # samples, about, whose labels tell how many are right
 NETWORKS = {0: ("noisy", "clean"), 1: ("corrected",)}  # the groups that each stage trains
 FAST = {
     "folds": 2,
@@ -79,6 +82,8 @@ class CrossFitted(FoldPosterior):
     mixup          mix the inputs and labels of a batch in stage 3, where that helps (see mixing.py)
     own_weight     weight of the deployed network's own mean predictions in the labels of the end of stage 3, where
                    inputs are mixed
+    given_weight   weight of given labels beside soft ones in stage 3, at most, where inputs are vectors and networks do
+                   not memorise them
     class_shares   which shares of the classes the deployed network expects: those of the training data, of the clean
                    samples, or their geometric mean
     auto_clean     without a clean set, use the samples of each class that stage 1 fits best instead, and do not train
@@ -106,6 +111,7 @@ class CrossFitted(FoldPosterior):
         decay: float = 10.0,
         mixup: bool = True,
         own_weight: float = 0.9,
+        given_weight: float = 0.8,
         class_shares: ClassShares = "between",
         auto_clean: bool = False,
         auto_share: float = 0.3,
@@ -113,7 +119,7 @@ class CrossFitted(FoldPosterior):
         super().__init__(task, folds)
         check_settings(
             label_every,
-            fractions={"clean_ratio": clean_ratio, "own_weight": own_weight},
+            fractions={"clean_ratio": clean_ratio, "own_weight": own_weight, "given_weight": given_weight},
             amounts={"clean_weight": clean_weight, "label_rate": label_rate, "decay": decay, "auto_share": auto_share},
         )
         self.clean_weight, self.clean_ratio, self.label_every = clean_weight, clean_ratio, label_every
@@ -121,12 +127,14 @@ class CrossFitted(FoldPosterior):
         if self.label_rate > 0:
             self.advice = "a smaller label_rate or learning rate, or more clean samples"
         self.mode, self.decay, self.mixup, self.class_shares = mode, decay, mixup, class_shares
-        self.auto_clean, self.auto_share, self.own_weight = auto_clean, auto_share, own_weight
+        self.auto_clean, self.auto_share = auto_clean, auto_share
+        self.own_weight, self.given_weight = own_weight, given_weight
         self.regression, self._will_regress = regression, False
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         raise_weight_decay(self.optimizer, decay)
-        self.mixes = False  # whether inputs are mixed in stage 3
+        self.mixes, self.memorises = False, True  # whether inputs are mixed in stage 3; whether labels are memorised
+        self.given_labels = GivenLabels()  # in stage 3
         self.steps, self.clean_steps, self.counts = 0, CLEAN_STEPS, 1.0  # per epoch; in stage 1; see `counted`
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(self.given, task.classes, start=0.0, path=in_file)
@@ -161,20 +169,36 @@ class CrossFitted(FoldPosterior):
             self.assign_clean_folds(data)
         regresses = self.regression and epoch == self.stage == 0
         if regresses and self.estimate_by_regression(data, share=self.auto_share):
-            self.mixes = self.mixup and mixing_would_help(data, self.leverage, self.task.epochs - self.starts[2])
-            self._enter(2)
+            epochs = self.task.epochs - self.starts[2]
+            self._decide_to_mix(data, lambda: would_memorise(self.leverage, epochs))
+            self._begin_deployed(data)
         elif self.stage == 0 and epoch == self.starts[1]:
-            self.mixes = self.mixup and mixing_helps(data, lambda: self.memorised("noisy", data))
+            self._decide_to_mix(data, lambda: have_memorised(self.memorised("noisy", data)))
             steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
             self.estimate_by_networks(epoch, data, fine_tuning=min(CLEAN_STEPS, max(10, steps)), share=self.auto_share)
             self._enter(1)
         if self.stage == 1 and epoch == self.starts[2]:
             self.finish_networks(data)
-            self._enter(2)
+            self._begin_deployed(data)
         if self.stage == 2 and self._refines and not self.idle():
             done, length = epoch - self.starts[2], self.task.epochs - self.starts[2]
             self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
         self._shifts = bool(self.offset.any())
+
+    def _decide_to_mix(self, data: Splits, memorises: Callable[[], bool]) -> None:
+        kind = kind_of_inputs(data)
+        self.memorises = kind != "vector" or memorises()
+        self.mixes = self.mixup and self.memorises and kind != "other"
+
+    def _begin_deployed(self, data: Splits) -> None:
+        self._enter(2)
+        if self.memorises or self.given_weight == 0:
+            return
+        own = data.own()
+        some = own[own % max(1, len(self.task.given) // LOOKED_AT) == 0]  # by their index: the same for all processes
+        soft, given = self._displaced(some), self.given[some]
+        total = averaged([torch.stack([share_right(soft, given) * len(some), torch.tensor(float(len(some)))])])[0]
+        self.given_labels = GivenLabels.of(self.given_weight, self.weights, float(total[0] / total[1]))
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
@@ -264,6 +288,11 @@ class CrossFitted(FoldPosterior):
         shifted = logits + self._parts.shift.to(logits.dtype) if self._parts.shifts else logits
         log_probs = log_softmax(shifted)
         losses = soft_cross_entropy(log_probs, target)
+        if self.given_labels:
+            noisy = self.given_labels.losses(
+                losses[:size], log_probs[:size], batch.label, self.transition.to(log_probs.dtype)
+            )
+            losses = torch.cat([noisy, losses[size:]])
         self.descend(self.optimizer, losses @ self._parts.weight.to(losses.dtype))
         scalars = {"loss": losses[:size].detach().mean(), "labels/changed": self._changed(batch, soft)}
         if self.label_rate > 0:
@@ -338,6 +367,8 @@ class CrossFitted(FoldPosterior):
             "steps": self.steps,
             "counts": self.counts,
             "mixes": self.mixes,
+            "memorises": self.memorises,
+            "given_labels": list(self.given_labels),
             "chosen": self.chosen,
             "clean_fold": self.clean_fold,
             "clean_predictions": dict(self.clean_predictions),
@@ -348,6 +379,8 @@ class CrossFitted(FoldPosterior):
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.counts = float(extra.get("counts", 1.0))  # older checkpoints have none
+        self.memorises = bool(extra.get("memorises", True))
+        self.given_labels = GivenLabels(*extra.get("given_labels", ()))
         self.regressed = bool(extra.get("regressed", False))
         self.set_clean_folds(extra["clean_fold"])
         self.clean_predictions = {name: value.cpu() for name, value in extra["clean_predictions"].items()}

@@ -1,4 +1,4 @@
-"""Whether the deployed network learns from means of two samples.
+"""Whether the deployed network would memorise its labels, and whether it learns from means of two samples.
 
 Means of two images are an augmentation: they help a network whether or not it memorises. Means of two vectors keep a
 network from memorising its labels, and cost one that does not: on features of 50,000 images, a head with dropout loses
@@ -6,7 +6,7 @@ network from memorising its labels, and cost one that does not: on features of 5
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -23,21 +23,25 @@ MEMORISED = 0.15
 # test accuracy by +0.6 points at 0.27, by +0.2 to +0.7 at 0.67, by -0.1 and +0.5 at 0.21, by -0.7 and -0.2 at 0.10.
 EPOCHS_OF_LEVERAGE = 0.15
 
+Kind = Literal["vector", "mixable", "other"]
 
-def inputs_mix(data: Splits) -> tuple[bool, bool]:
-    """Whether the mean of two inputs is an input, and whether inputs are vectors."""
+
+def kind_of_inputs(data: Splits) -> Kind:
+    """Vectors whose mean is a vector like them, other inputs that can be mixed, such as images, or inputs that cannot
+    be. Only of vectors is it looked at whether networks memorise them: the others are taken to be."""
     some = data.train.at(torch.arange(min(16, len(data.train.index))))
     inputs = next(data.in_order(some)).inputs
-    possible, vectors = broadcast_object((can_mix(inputs), isinstance(inputs, Tensor) and inputs.dim() == 2))
-    return possible, vectors
+    found: Kind = "other"
+    if can_mix(inputs):
+        found = "vector" if isinstance(inputs, Tensor) and inputs.dim() == 2 else "mixable"
+    return cast(Kind, broadcast_object(found))
 
 
-def mixing_helps(data: Splits, memorised: Callable[[], float]) -> bool:
-    """Whether to mix inputs of networks that have memorised this share of the labels that cannot be predicted."""
-    possible, vectors = inputs_mix(data)
-    return possible and (not vectors or memorised() >= MEMORISED)
+def have_memorised(share: float) -> bool:
+    """Whether networks that have memorised this share of the labels that cannot be predicted memorise vectors."""
+    return share >= MEMORISED
 
 
-def mixing_would_help(data: Splits, leverage: float, epochs: int) -> bool:
-    """The same of vectors with this mean leverage, before a network has seen them in so many epochs."""
-    return inputs_mix(data)[0] and leverage * epochs >= EPOCHS_OF_LEVERAGE
+def would_memorise(leverage: float, epochs: int) -> bool:
+    """Whether networks would memorise vectors with this mean leverage in so many epochs."""
+    return leverage * epochs >= EPOCHS_OF_LEVERAGE

@@ -22,8 +22,9 @@ def check_settings(label_every: int, *, fractions: Mapping[str, float], amounts:
         raise ValueError(f"label_every is {label_every}; it must be 1 step or more")
     if not 0 < fractions["clean_ratio"] <= 1:
         raise ValueError(f"clean_ratio is {fractions['clean_ratio']}; it must be above 0 and at most 1")
-    if not 0 <= fractions["own_weight"] <= 1:
-        raise ValueError(f"own_weight is {fractions['own_weight']}; it must be from 0 to 1")
+    for name in ("own_weight", "given_weight"):
+        if not 0 <= fractions[name] <= 1:
+            raise ValueError(f"{name} is {fractions[name]}; it must be from 0 to 1")
     for name, value in amounts.items():
         if value < 0:
             raise ValueError(f"{name} is {value}; it must be 0 or more")
