@@ -17,6 +17,7 @@ from mslg.data.samples import Samples
 from mslg.data.splits import Splits
 from mslg.data.stores import TensorStore
 from mslg.methods.cross_fitted import estimates, mixing, ridge
+from mslg.methods.cross_fitted import method as method_module
 from mslg.methods.cross_fitted.class_shares import clean_shift, noisy_shift
 from mslg.methods.cross_fitted.estimates import (
     counted,
@@ -268,9 +269,9 @@ def test_networks_of_clean_samples_that_lack_a_class_are_not_listened_to() -> No
     logs = torch.stack([floored(torch.randn(20, 4, generator=random).log_softmax(1)) for _ in range(4)])
     logs[1] = floored((8.0 * nn.functional.one_hot(label, 4)).log_softmax(1))  # right on these, and excludes the fourth
     samples = replace(blobs_samples(label), given=None)
-    weights, _ = stacked(logs, samples, torch.arange(20) % 4, torch.eye(4, dtype=torch.float64))
+    weights, *_ = stacked(logs, samples, torch.arange(20) % 4, torch.eye(4, dtype=torch.float64))
     assert torch.allclose(weights, torch.tensor([0, 0, 0.5, 0.5, 1], dtype=torch.float64), atol=1e-3)
-    weights, _ = stacked(logs[..., :3], samples, torch.arange(20) % 4, torch.eye(3, dtype=torch.float64))
+    weights, *_ = stacked(logs[..., :3], samples, torch.arange(20) % 4, torch.eye(3, dtype=torch.float64))
     assert weights[1] > 1 / 4
 
 
@@ -482,24 +483,53 @@ def test_nor_does_that_of_clean_samples(monkeypatch: pytest.MonkeyPatch) -> None
     assert not bool(same[fold == 0].any())
 
 
-def test_vectors_are_mixed_where_a_network_would_memorise_them() -> None:
-    assert mixing.would_memorise(leverage=0.04, epochs=4)
-    assert not mixing.would_memorise(leverage=0.04, epochs=3)
+def test_vectors_are_mixed_where_a_network_memorises_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = mixing.MANY - 1, mixing.MANY
+    assert mixing.memorises(0.16, samples=few, gain=0.2)
+    assert not mixing.memorises(0.14, samples=few, gain=0.2)
+    assert not mixing.memorises(0.4, samples=many, gain=-0.01)
+    assert mixing.memorises(0.4, samples=few, gain=-0.01), "chance decides what few samples seem to memorise"
+    assert mixing.memorises(0.6, samples=many, gain=-0.01)
+    monkeypatch.setattr(method_module, "MANY", 100)
     made, data = built()
     pictures, sparse = torch.randn(len(DATA.true), 1, 2, 2), torch.zeros(len(DATA.true), 40)
     others = [replace(data, train=replace(data.train, store=TensorStore(each))) for each in (pictures, sparse)]
     assert [mixing.kind_of_inputs(each) for each in (data, *others)] == ["vector", "mixable", "other"]
-    for each, memorised, expected in (
-        (data, True, (True, True)),
-        (data, False, (False, False)),
-        (others[0], False, (True, True)),
-        (others[1], False, (True, False)),
+    train_all(made, data)
+    made.mixup = True
+    for each, by_heart, mixes, given in (
+        (data, 0.3, True, False),
+        (data, 0.0, False, True),
+        (others[0], 0.0, True, False),
+        (others[1], 0.0, False, False),
     ):
-        made._decide_to_mix(each, lambda memorised=memorised: memorised)  # type: ignore[misc]
-        assert (made.memorises, made.mixes) == expected
-    without, _ = built(mixup=False)
-    without._decide_to_mix(data, lambda: False)
-    assert (without.memorises, without.mixes) == (False, False)
+        made.by_heart, made.given_labels = by_heart, GivenLabels()
+        made._begin_deployed(each)
+        assert (made.mixes, bool(made.given_labels)) == (mixes, given)
+    made.by_heart, made.mixup = 0.3, False
+    made._begin_deployed(data)
+    assert not made.mixes
+    assert not made.given_labels, "labels that would be memorised are not given ones, mixed or not"
+
+
+def test_the_gain_of_soft_labels_is_counted_on_samples_with_both_labels() -> None:
+    random = torch.Generator().manual_seed(0)
+    label, fold = torch.randint(4, (40,), generator=random), torch.arange(40) % 4
+    given = torch.where(torch.arange(40) < 20, label, (label + 1) % 4)
+    given[::5] = -1  # 8 samples, four of which would have had a right one
+    samples = problem()[1].clean
+    assert samples is not None
+    made = replace(samples, index=torch.arange(40), label=label, given=given)
+    for right, expected in ((1.0, 0.5), (0.0, -0.5)):
+        known = torch.where(torch.rand(40, generator=random) < right, label, (label + 2) % 4)
+        logs = (8.0 * nn.functional.one_hot(known, 4)).double().log_softmax(1).expand(4, -1, -1)
+        weights, _, gain = stacked(logs, made, fold, torch.eye(4, dtype=torch.float64))
+        if right:
+            assert gain == pytest.approx(expected), "all soft labels are right, half of the given ones"
+        else:
+            assert gain <= 0
+            assert float(weights[:4].sum()) < 0.1
+    assert stacked(logs, replace(made, given=None), fold, torch.eye(4, dtype=torch.float64))[2] == 0
 
 
 def test_losses_of_given_labels_by_a_loop() -> None:
@@ -528,6 +558,10 @@ def test_given_labels_weigh_as_what_has_learned_from_them() -> None:
 @pytest.mark.parametrize("memorised", [True, False])
 def test_given_labels_are_learned_where_nothing_is_memorised(memorised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CrossFitted, "memorised", lambda self, name, data: 0.5 if memorised else 0.0)
+    few, data = built()
+    train_all(few, data)
+    assert not few.given_labels, "of few samples it is not certain"
+    monkeypatch.setattr(method_module, "MANY", 100)
     made, data = built()
     train_all(made, data)
     assert bool(made.given_labels) != memorised
@@ -541,6 +575,7 @@ def test_given_labels_are_learned_where_nothing_is_memorised(memorised: bool, mo
 
 @pytest.mark.parametrize("stop", [9, 33])
 def test_given_labels_count_the_same_after_a_resume(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method_module, "MANY", 100)
     monkeypatch.setattr(CrossFitted, "memorised", lambda self, name, data: 0.0)
     check_resume(built, stop)
 

@@ -191,7 +191,7 @@ def first_matrix(samples: Samples, predicted: Tensor, classes: int) -> Tensor:
 
 def stacked(
     logs: Tensor, samples: Samples, fold: Tensor, transition: Tensor, there: Sequence[bool] = (True,) * 4
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, float]:
     """How much each prediction and the given label count, fitted on clean samples.
 
     Args:
@@ -203,8 +203,9 @@ def stacked(
         there: which of the four there are.
 
     Returns:
-        (5,) weights, the last of the given label; and (n, classes) combined log-probabilities, in which no clean sample
-        that was fitted is weighed by its own label: the weights are those without its fold.
+        (5,) weights, the last of the given label; (n, classes) combined log-probabilities, in which no clean sample
+        that was fitted is weighed by its own label: the weights are those without its fold; and how many more of the
+        samples with both labels have a right soft label than a right given one, as a fraction of these.
     """
     every = samples.has_every_class(len(transition))
     pull = RIDGE if every else FIXED  # samples that lack a class know nothing of what is predicted for it
@@ -220,12 +221,15 @@ def stacked(
     centre = centre[: len(features)]
     weights = torch.ones(5, dtype=torch.float64)
     weights[: len(features)] = fit_weights(features, samples.label, centre=centre, ridge=pull)
-    combined = (weights[:4, None, None] * logs).sum(0)
+    combined, gain = (weights[:4, None, None] * logs).sum(0), 0.0
     for number in fold.unique().tolist():
         here, others = fold == number, fold != number
         own = fit_weights(features[:, others], samples.label[others], centre=centre, ridge=pull)
         combined[: len(samples)][here] = (own[:4, None, None] * features[:4, here]).sum(0)
-    return weights, combined.log_softmax(1)
+    if samples.given is not None and pairs is not None:
+        soft = (combined[: len(samples)] + weights[4] * columns[0]).argmax(1)[samples.given >= 0]
+        gain = float(((soft == pairs[1]).double() - (pairs[0] == pairs[1]).double()).mean())
+    return weights, combined.log_softmax(1), gain
 
 
 def transition_rows(counts: Tensor) -> Tensor:

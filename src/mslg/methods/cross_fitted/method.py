@@ -23,7 +23,7 @@ of p_B, p_R and T alone: nothing could be fitted on samples that were chosen by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -42,7 +42,7 @@ from .class_shares import ClassShares, noisy_shift
 from .estimates import CleanPredictions, check_clean_set, counted
 from .given_labels import GivenLabels, share_right
 from .label_direction import label_direction
-from .mixing import have_memorised, kind_of_inputs, would_memorise
+from .mixing import MANY, kind_of_inputs, memorises
 from .posterior import FoldPosterior
 from .refinement import OwnPredictions
 from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
@@ -133,8 +133,8 @@ class CrossFitted(FoldPosterior):
         self.starts = stage_starts(task, noisy_stage, forward_stage)
         self.schedule = schedule_by_stage(task, self.starts)
         raise_weight_decay(self.optimizer, decay)
-        self.mixes, self.memorises = False, True  # whether inputs are mixed in stage 3; whether labels are memorised
-        self.given_labels = GivenLabels()  # in stage 3
+        self.by_heart = 1.0  # the share of the labels that cannot be predicted which networks memorise
+        self.mixes, self.given_labels = False, GivenLabels()  # whether inputs are mixed; both in stage 3
         self.steps, self.clean_steps, self.counts = 0, CLEAN_STEPS, 1.0  # per epoch; in stage 1; see `counted`
         in_file = file_if_large(task.tables, "labels", len(task.given), task.classes, torch.float32)
         self.table = LabelTable(self.given, task.classes, start=0.0, path=in_file)
@@ -169,11 +169,10 @@ class CrossFitted(FoldPosterior):
             self.assign_clean_folds(data)
         regresses = self.regression and epoch == self.stage == 0
         if regresses and self.estimate_by_regression(data, share=self.auto_share):
-            epochs = self.task.epochs - self.starts[2]
-            self._decide_to_mix(data, lambda: would_memorise(self.leverage, epochs))
+            self.by_heart = self.leverage * (self.task.epochs - self.starts[2])
             self._begin_deployed(data)
         elif self.stage == 0 and epoch == self.starts[1]:
-            self._decide_to_mix(data, lambda: have_memorised(self.memorised("noisy", data)))
+            self.by_heart = self.memorised("noisy", data) if kind_of_inputs(data) == "vector" else 1.0
             steps = round(FINE_TUNE * self.starts[1] * self.steps / self.folds)
             self.estimate_by_networks(epoch, data, fine_tuning=min(CLEAN_STEPS, max(10, steps)), share=self.auto_share)
             self._enter(1)
@@ -185,17 +184,16 @@ class CrossFitted(FoldPosterior):
             self.own.begin_epoch(done / length, length * self.steps, data.own(), self.table.given, self._displaced)
         self._shifts = bool(self.offset.any())
 
-    def _decide_to_mix(self, data: Splits, memorises: Callable[[], bool]) -> None:
-        kind = kind_of_inputs(data)
-        self.memorises = kind != "vector" or memorises()
-        self.mixes = self.mixup and self.memorises and kind != "other"
-
     def _begin_deployed(self, data: Splits) -> None:
+        """Enter stage 3, and decide what its network learns from."""
         self._enter(2)
-        if self.memorises or self.given_weight == 0:
+        kind, samples = kind_of_inputs(data), len(self.task.given)
+        learns = kind != "vector" or memorises(self.by_heart, samples=samples, gain=self.gain)
+        self.mixes = self.mixup and learns and kind != "other"
+        if learns or samples < MANY or self.given_weight == 0:
             return
         own = data.own()
-        some = own[own % max(1, len(self.task.given) // LOOKED_AT) == 0]  # by their index: the same for all processes
+        some = own[own % max(1, samples // LOOKED_AT) == 0]  # by their index: the same for all processes
         soft, given = self._displaced(some), self.given[some]
         total = averaged([torch.stack([share_right(soft, given) * len(some), torch.tensor(float(len(some)))])])[0]
         self.given_labels = GivenLabels.of(self.given_weight, self.weights, float(total[0] / total[1]))
@@ -367,7 +365,7 @@ class CrossFitted(FoldPosterior):
             "steps": self.steps,
             "counts": self.counts,
             "mixes": self.mixes,
-            "memorises": self.memorises,
+            "by_heart": self.by_heart,
             "given_labels": list(self.given_labels),
             "chosen": self.chosen,
             "clean_fold": self.clean_fold,
@@ -379,7 +377,7 @@ class CrossFitted(FoldPosterior):
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.counts = float(extra.get("counts", 1.0))  # older checkpoints have none
-        self.memorises = bool(extra.get("memorises", True))
+        self.by_heart = float(extra.get("by_heart", 1.0))
         self.given_labels = GivenLabels(*extra.get("given_labels", ()))
         self.regressed = bool(extra.get("regressed", False))
         self.set_clean_folds(extra["clean_fold"])

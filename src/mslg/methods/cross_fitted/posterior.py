@@ -51,6 +51,7 @@ class FoldPosterior(FoldNetworks):
         self.register_buffer("offset", torch.zeros(task.classes, dtype=torch.float64, device=task.device))
         self.regressed = False  # whether regressions alone take the place of networks
         self.leverage = 0.0  # mean of that of given labels, if so
+        self.gain = 0.0  # of clean samples: by how much more of their soft labels are right than of their given ones
         self.clean_predictions: dict[str, Tensor] = {}  # by source, until the weights are known
         self.verified = CleanPredictions()
 
@@ -186,7 +187,7 @@ class FoldPosterior(FoldNetworks):
         even = torch.zeros_like(self.clean_predictions["noisy"])
         logs = torch.stack([floored(self.clean_predictions.get(name, even)) for name in SOURCES])
         fold, transition = self.clean_fold[samples.index].cpu(), self.transition.cpu()
-        weights, combined = stacked(logs, samples, fold, transition, there)
+        weights, combined, self.gain = stacked(logs, samples, fold, transition, there)
         self.weights.copy_(weights)
         index = torch.cat([part.index for part in data.drawn_parts])
         as_controls = logs[[0, 1, 3]] if self.regressed else logs[:3]
