@@ -104,7 +104,8 @@ def _rates(cells: list[dict[str, Any]]) -> list[str]:
         "ones; then the statement is made ten times, each with another 400 held-out samples of the pool and 600 others",
         "whose two labels are counted. Each place says how many of the 90 % intervals hold the truth, and the mean",
         "absolute error of the estimate: of the share of wrong labels, and of the share of wrong ones among the first",
-        "200, 1,000, … of the list.",
+        "200, 1,000, … of the list. The ten draws of a noise share a pool whose own share of wrong labels is not quite",
+        "that of the training samples, so that misses come together.",
     )
     if not cells:
         return [command, about, "Not run yet."]

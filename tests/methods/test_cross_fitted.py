@@ -27,7 +27,7 @@ from mslg.methods.cross_fitted.estimates import (
     stacked,
 )
 from mslg.methods.cross_fitted.fold_networks import stratified_folds
-from mslg.methods.cross_fitted.given_labels import GivenLabels, share_right
+from mslg.methods.cross_fitted.given_labels import GivenLabels
 from mslg.methods.cross_fitted.method import CrossFitted
 from mslg.methods.cross_fitted.outside_folds import OutsideFolds
 from mslg.methods.cross_fitted.refinement import (
@@ -551,8 +551,6 @@ def test_given_labels_weigh_as_what_has_learned_from_them() -> None:
     assert tuple(GivenLabels.of(0.8, weights, right=0.6)) == pytest.approx((0.4, 0.24))
     assert tuple(GivenLabels.of(0.8, weights, right=0.25)) == pytest.approx((0.2, 0.24)), "few of them are right"
     assert tuple(GivenLabels.of(0.8, torch.zeros(5), right=1.0)) == (0, 0)
-    soft = torch.tensor([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
-    assert float(share_right(soft, torch.tensor([0, 1, 1]))) == pytest.approx(2.0 / 3)
 
 
 @pytest.mark.parametrize("memorised", [True, False])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ...training.losses import cross_entropy, forward_cross_entropy
@@ -50,8 +49,3 @@ class GivenLabels(NamedTuple):
 
     def __bool__(self) -> bool:
         return self.plain + self.corrected > 0
-
-
-def share_right(soft: Tensor, given: Tensor) -> Tensor:
-    """The mean probability of given labels."""
-    return soft.gather(1, given.unsqueeze(1)).mean(dtype=torch.float64)

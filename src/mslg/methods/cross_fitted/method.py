@@ -40,11 +40,11 @@ from ...training.method import StepResult, Task
 from ...training.mixup import mixed
 from .class_shares import ClassShares, noisy_shift
 from .estimates import CleanPredictions, check_clean_set, counted
-from .given_labels import GivenLabels, share_right
+from .given_labels import GivenLabels
 from .label_direction import label_direction
 from .mixing import MANY, kind_of_inputs, memorises
 from .posterior import FoldPosterior
-from .refinement import OwnPredictions
+from .refinement import OwnPredictions, doubted
 from .stages import check_settings, raise_weight_decay, repeats, schedule_by_stage, some, stage_starts
 from .step_parts import StepParts
 
@@ -188,15 +188,15 @@ class CrossFitted(FoldPosterior):
         """Enter stage 3, and decide what its network learns from."""
         self._enter(2)
         kind, samples = kind_of_inputs(data), len(self.task.given)
-        learns = kind != "vector" or memorises(self.by_heart, samples=samples, gain=self.gain)
-        self.mixes = self.mixup and learns and kind != "other"
-        if learns or samples < MANY or self.given_weight == 0:
+        memorised = kind != "vector" or memorises(self.by_heart, samples=samples, gain=self.gain)
+        self.mixes = self.mixup and memorised and kind != "other"
+        if memorised or samples < MANY or self.given_weight == 0:
             return
         own = data.own()
         some = own[own % max(1, samples // LOOKED_AT) == 0]  # by their index: the same for all processes
-        soft, given = self._displaced(some), self.given[some]
-        total = averaged([torch.stack([share_right(soft, given) * len(some), torch.tensor(float(len(some)))])])[0]
-        self.given_labels = GivenLabels.of(self.given_weight, self.weights, float(total[0] / total[1]))
+        _, wrong = doubted([(self._displaced(some), self.given[some])])
+        self.given_labels = GivenLabels.of(self.given_weight, self.weights, right=1 - wrong)
+        log.info("networks do not memorise: given labels, weights %.2f as they are, %.2f corrected", *self.given_labels)
 
     def end_epoch(self, epoch: int, data: Splits) -> None:
         if self.stage < 2:
