@@ -198,10 +198,10 @@ def sentence(results: Path, folder: str) -> str:
         found = on_features(read("features", results, results).finished_part())
         behind = [-each.mean for each in found if each.significant and each.mean < 0]
         if behind:
-            more = (
-                "Beyond these settings, on many samples in few epochs, it is worse than the best of five controls in "
+            more = prose(
+                "Beyond these settings, on many samples in few epochs, it is worse than the best of five controls in",
+                f"{len(behind)} of {len(found)} columns, by up to {max(behind):.1f} points ([where]({folder}/index.md)).",
             )
-            more += f"{len(behind)} of {len(found)} columns, by up to {max(behind):.1f} points ([where]({folder}/index.md))."
     return prose(
         f"In [{len(made)} settings]({folder}/robustness.md), against the best of seven controls chosen with hindsight,",
         f"the default is significantly better in {wins} of the {len(noisy)} noisy ones and significantly worse in",
