@@ -200,7 +200,8 @@ def sentence(results: Path, folder: str) -> str:
         if behind:
             more = prose(
                 "Beyond these settings, on many samples in few epochs, it is worse than the best of five controls in",
-                f"{len(behind)} of {len(found)} columns, by up to {max(behind):.1f} points ([where]({folder}/index.md)).",
+                f"{len(behind)} of {len(found)} columns, by up to {max(behind):.1f} points",
+                f"([where]({folder}/index.md)).",
             )
     return prose(
         f"In [{len(made)} settings]({folder}/robustness.md), against the best of seven controls chosen with hindsight,",
