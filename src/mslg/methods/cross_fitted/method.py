@@ -377,7 +377,7 @@ class CrossFitted(FoldPosterior):
     def restore_extra(self, extra: dict[str, Any]) -> None:
         self.steps, self.mixes, self.chosen = int(extra["steps"]), bool(extra["mixes"]), extra["chosen"].cpu()
         self.counts = float(extra.get("counts", 1.0))  # older checkpoints have none
-        self.by_heart = float(extra.get("by_heart", 1.0))
+        self.by_heart = float(extra.get("by_heart", self.mixes))  # older checkpoints have what followed from it
         self.given_labels = GivenLabels(*extra.get("given_labels", ()))
         self.regressed = bool(extra.get("regressed", False))
         self.set_clean_folds(extra["clean_fold"])
