@@ -32,9 +32,9 @@ class GivenLabels(NamedTuple):
         """At most this weight in all, divided by those of the sources (networks of given labels, of clean samples, of
         the forward loss, regression), where this share of the given labels is right.
 
-        On tuning seeds, features of 50,000 images in six epochs, weights of 0, 0.8 and 1: uniform 40 % 73.0, 73.4 and
-        73.6; feature-dependent 40 % 72.6, 74.6 and 74.9; released feature-dependent 60 % 71.4, 71.1 and 70.0. Without
-        regard to the share of right ones: feature-dependent 80 % 68.4, 68.3 instead of 68.9 (0.8)."""
+        Features of 50,000 images in six epochs, a tuning seed, weights of 0, 0.8 and 1 (the sweep given-labels in
+        benchmarks/recipes): uniform 40 % 73.0, 73.4 and 73.6; feature-dependent 40 % 72.6, 74.6 and 74.9; released
+        feature-dependent 60 % 71.4, 71.1 and 70.0."""
         noisy, _, forward, ridge = (weights[:4] / weights[:4].sum().clamp_min(1e-12)).tolist()
         return cls(most * noisy * min(1.0, right / ENOUGH_RIGHT), most * (forward + ridge))
 
