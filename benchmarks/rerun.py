@@ -2,7 +2,7 @@
 
     python benchmarks/rerun.py --root DATA                    # of features, robustness, memorising and the ladder
     python benchmarks/rerun.py --root DATA --sweep memorising --row elr --column uniform-40 --seed 0
-    python benchmarks/rerun.py --root DATA --write            # keeps the outcome in benchmarks/results/rerun.json
+    python benchmarks/rerun.py --root DATA --write            # keeps the outcomes in benchmarks/results/rerun.json
 
 The numbers of a run depend on the code, the versions of its libraries and, in the last digits, on the processor and its
 number of threads; everything else is in the recipe. One core, as all cells were made.
@@ -27,6 +27,8 @@ SWEPT = (
     ("memorising", "default", "uniform-40", 0),
     ("memorising", "elr", "released-40", 1),
     ("memorising", "pencil", "clean", 1),
+    ("memorising", "default", "feature-80", 3),
+    ("features", "default", "feature-dependent-20", 1),
     ("ladder-published", "difference", "uniform-40", 0),
 )
 ROBUSTNESS = ("gold correction", "digits pair 40 100", 0)
@@ -70,6 +72,17 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     return found
 
 
+def together(known: list[dict[str, Any]], outcome: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All outcomes, new ones in the place of older ones of the same cell. A note by hand, of why a cell differs, stays
+    as long as it differs in the same way."""
+    found = {each["cell"]: each for each in known}
+    for each in outcome:
+        before = found.get(each["cell"], {})
+        same = "note" in before and before["differences"] == each["differences"]
+        found[each["cell"]] = {**each, "note": before["note"]} if same else each
+    return list(found.values())
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--root", required=True, help="folder with the data")
@@ -81,7 +94,7 @@ def main() -> None:
     arguments = options.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     if arguments.sweep is not None:
-        jobs = {" ".join((arguments.sweep, arguments.row, arguments.column, str(arguments.seed))): of_sweep}
+        jobs = {", ".join((arguments.sweep, arguments.row, arguments.column, str(arguments.seed))): of_sweep}
         values: list[tuple[Any, ...]] = [(arguments.sweep, arguments.row, arguments.column, arguments.seed)]
     else:
         jobs = {", ".join(map(str, job)): of_sweep for job in SWEPT}
@@ -95,8 +108,8 @@ def main() -> None:
         outcome.append({"cell": name, "made": made, "again": commit(), "differences": apart})
         print(f"{name}: {'the same to the last digit' if not apart else f'differs: {apart}'}", flush=True)
     if arguments.write:
-        # A note by hand says why a cell differs, once that is known.
-        (RESULTS / "rerun.json").write_text(json.dumps(outcome, indent=1) + "\n")
+        path = RESULTS / "rerun.json"
+        path.write_text(json.dumps(together(json.loads(path.read_text()), outcome), indent=1) + "\n")
     raise SystemExit(1 if any(each["differences"] for each in outcome) else 0)
 
 

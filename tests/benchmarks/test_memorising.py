@@ -72,6 +72,15 @@ def test_a_cell_run_again_is_compared_digit_by_digit() -> None:
     assert rerun.differences(before, after) == {"last: test": [0.5, 0.50001], "epochs": [[0, 1], [0]]}
 
 
+def test_outcomes_of_cells_run_again_are_kept_beside_the_others() -> None:
+    import rerun
+
+    known = [{"cell": name, "differences": {"test": [1, 2]}, "note": "older code"} for name in ("a", "b", "c")]
+    new = [{"cell": "b", "differences": {}}, {"cell": "c", "differences": {"test": [1, 2]}}]
+    found = rerun.together(known, [*new, {"cell": "d", "differences": {}}])
+    assert found == [known[0], new[0], known[2], {"cell": "d", "differences": {}}]
+
+
 def test_statements_on_real_noise_are_counted(tmp_path: Path) -> None:
     from pages import real_noise
 
