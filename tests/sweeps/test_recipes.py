@@ -12,7 +12,7 @@ from torch import nn
 
 from mslg.data.augmentation import Augment
 from mslg.data.make_splits import make_splits
-from mslg.data.readers import DATASETS
+from mslg.data.readers import CLASSES, DATASETS
 from mslg.data.source import make_source
 from mslg.fitting.prepare import build_method, method_arguments
 from mslg.methods.mslg.paper import paper_settings
@@ -27,7 +27,6 @@ from mslg.training.method import Task
 from mslg.training.optimizers import OPTIMIZERS
 from mslg.training.schedules import schedule
 
-CLASSES = {"digits": 10, "cifar10": 10, "cifar10-features": 10, "clothing1m": 14, "food101n": 101}
 BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks" / "recipes").glob("*.toml"))
 ALL = [*sweeps(), *map(str, BENCHMARKS)]
 TABLES = {
